@@ -1,0 +1,63 @@
+# Each target makes the environment it needs, once, and says what it is doing.
+#   make PYTHON=python3.12 venv     another interpreter
+#   make demo ARGS="--seed 1"       options of `verl-ext demo`
+#   make test-fast ARGS="-k gym"    options of pytest
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help venv demo doctor test test-fast test-long lint bench clean
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTEST := $(BIN)/python -m pytest
+
+help:
+	@echo 'make demo        train a small bug-fixing agent on this machine, with a table and a picture before and after'
+	@echo 'make test        every test, end to end included (make test-fast: about two minutes of it)'
+	@echo 'make test-long   endurance and seeds'
+	@echo 'make lint        ruff'
+	@echo 'make bench       the benchmarks'
+	@echo 'make doctor      what is installed, registered and in force'
+	@echo 'make clean       remove runs, outputs and caches (the environment stays)'
+
+venv: $(STAMP)
+
+$(STAMP): requirements/torch.lock requirements/cpu.lock pyproject.toml
+	@PYTHON=$(PYTHON) VENV=$(VENV) scripts/make_venv.sh
+	@touch $@
+
+demo: $(STAMP)
+	@echo '== demo: build tasks, build TinyAgent, evaluate, train, evaluate, report (interrupted, it resumes)'
+	@$(BIN)/verl-ext demo $(ARGS)
+
+doctor: $(STAMP)
+	@$(BIN)/verl-ext doctor
+
+test: $(STAMP)
+	@echo '== test: everything but `long`'
+	@$(PYTEST) -m 'not long' $(ARGS)
+
+test-fast: $(STAMP)
+	@echo '== test-fast: neither `e2e` nor `long`'
+	@$(PYTEST) -m 'not e2e and not long' $(ARGS)
+
+test-long: $(STAMP)
+	@echo '== test-long: endurance and seeds'
+	@$(PYTEST) -m long $(ARGS)
+
+lint: $(STAMP)
+	@echo '== lint: ruff check, ruff format --check'
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+bench: $(STAMP)
+	@for file in tests/bench/bench_*.py; do echo "== bench: $$file"; $(BIN)/python "$$file"; done
+
+clean:
+	@echo '== clean: runs, outputs, caches'
+	@rm -rf runs outputs build dist .pytest_cache .ruff_cache .hypothesis *.egg-info
+	@find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
