@@ -2,7 +2,6 @@
 
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import textwrap
@@ -25,7 +24,7 @@ def test_help_is_quick_and_names_every_command():
         done = subprocess.run([*ENTRY, "--help"], capture_output=True, text=True, check=True)
         seconds.append(time.perf_counter() - start)
     assert all(name in done.stdout for name in cli.COMMANDS)
-    assert statistics.median(seconds) < 0.3 or min(seconds) < 0.3  # the machine may be busy
+    assert min(seconds) < 0.3  # the best of five: the machine may be busy
 
 
 def test_help_imports_neither_torch_nor_verl():
