@@ -1,0 +1,60 @@
+"""The ``ops`` tool set: a menu of one-line edits, for a model too small to write code.
+
+Every answer is a few tokens long, because a session of TinyAgent has to fit into a few hundred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from verl_ext.gym.edits import OPS, apply
+from verl_ext.gym.workspace import Outcome, Workspace, refuse, useless
+from verl_ext.types import CaseResult, Verdict
+
+LINE_CHARS = 80
+FAILURE_CHARS = 48
+
+
+def act(workspace: Workspace, tool: str, arguments: Mapping[str, Any]) -> Outcome:
+    """Answers ``edit``; arguments have passed the schema."""
+    assert tool == "edit", tool
+    return edit(workspace, arguments["line"], arguments["op"])
+
+
+def edit(workspace: Workspace, line: int, op: str) -> Outcome:
+    """Applies menu edit ``op`` on 1-based ``line`` of the one editable file."""
+    if op not in OPS:
+        return refuse(f"unknown op {op[:20]}")
+    (path,) = workspace.editable
+    source = workspace.sources[path]
+    if not 1 <= line <= source.count("\n") + 1:
+        return refuse(f"no line {line}")
+    changed = apply(source, line, op)
+    if changed is None:
+        return useless("not applicable")
+    if changed == source:
+        return useless("no change")
+    if reason := workspace.write(path, changed, f"line {line}"):
+        return refuse(reason)
+    return Outcome(f"{line}: {changed.split(chr(10))[line - 1][:LINE_CHARS]}")
+
+
+def tally(verdict: Verdict) -> str:
+    """Passes of a run, e.g. ``2/4 passed``."""
+    return f"{sum(case.passed for case in verdict.cases)}/{len(verdict.cases)} passed"
+
+
+def report(verdict: Verdict) -> str:
+    """Passes, then the first failing call with what came of it, cut to a few tokens."""
+    first = next((case for case in verdict.cases if not case.passed), None)
+    if first is None:
+        return tally(verdict)
+    return f"{tally(verdict)}\n{_short(first)}"
+
+
+def _short(case: CaseResult) -> str:
+    # An error's first word is its type; the message and the expected value would cost more tokens than they tell.
+    got = f" got {case.got}" if case.got else f" {case.error.split(':')[0]}" if case.error else ""
+    expected = f" not {case.expected}" if case.got and case.expected else ""
+    return f"{case.name}{got}{expected}"[:FAILURE_CHARS]
