@@ -53,7 +53,7 @@ def stateful(
     steps: Callable[[Random], Sequence[tuple[str, tuple[Any, ...]]]],
     source: str,
 ) -> Program:
-    """A hand-written class; ``args`` draws its constructor's arguments, ``steps`` the calls ``(method, args)`` on it."""
+    """A hand-written class; ``args`` draws its constructor's arguments, ``steps`` the calls made on it."""
     return Program(name, family, source.lstrip("\n"), issue, lambda rng: Case(name, args(rng), then=tuple(steps(rng))))
 
 
