@@ -47,12 +47,10 @@ class PublicVerdicts:
 
     async def grade(
         self,
-        task_id: str,
-        anchor: str,
-        sandbox: Sandbox,
+        task: Task,
         sources: Mapping[str, str],
-        tests: Tests,
-        limits: Limits | None,
+        sandbox: Sandbox,
+        limits: Limits | None = None,
     ) -> tuple[Verdict, float]:
         """The verdict and the sandbox seconds it cost now: 0.0 when it was kept.
 

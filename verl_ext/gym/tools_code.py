@@ -78,10 +78,10 @@ def str_replace(workspace: Workspace, path: str, old: str, new: str) -> Outcome:
         return useless("no change: old and new are the same")
     first = source.find(old)
     if first < 0:
-        return refuse(f"old does not occur in {path}; copy it exactly, with its spaces and without line numbers")
+        return useless(f"old does not occur in {path}; copy it exactly, with its spaces and without line numbers")
     if (second := source.find(old, first + 1)) >= 0:
         at = f"lines {_line_of(source, first)} and {_line_of(source, second)}"
-        return refuse(f"old occurs more than once in {path} ({at}); add neighbouring text to make it unique")
+        return useless(f"old occurs more than once in {path} ({at}); add neighbouring text to make it unique")
     return _write(workspace, path, source[:first] + new + source[first + len(old) :], _line_of(source, first), new)
 
 
