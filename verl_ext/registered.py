@@ -64,7 +64,7 @@ def main() -> None:
     import verl  # noqa: F401  its import is what loads the plugins
 
     if "verl_ext.plugin" not in sys.modules:
-        note = "verl did not load the entry point; is VERL_USE_EXTERNAL_PLUGINS set? Cause, if any, above"
+        note = "verl did not load it; if VERL_USE_EXTERNAL_PLUGINS is set, name verl_ext in it or unset it"
         rows = [{"kind": "entry point", "name": "verl_ext", "ok": False, "note": note}]
     else:
         from verl_ext.plugin import PLUGINS, cpu_platform
