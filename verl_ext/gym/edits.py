@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
+from types import MappingProxyType
 
 from verl_ext.gym.code import Code, Splice
 
@@ -264,11 +265,15 @@ OPS: tuple[str, ...] = tuple(_TRANSFORMS)
 
 
 @lru_cache(maxsize=4096)
-def menu(source: str) -> dict[tuple[int, str], str]:
+def menu(source: str, only: int | None = None) -> Mapping[tuple[int, str], str]:
     """Every edit of ``source``: (1-based line, op) to the text that it gives.
 
     Edits that leave the text as it is or do not compile are left out; of two with one outcome the first in the order of
     :data:`OPS` stays. A source that does not compile has an empty menu.
+
+    Args:
+        source: A module.
+        only: The one line to look at; None for all.
     """
     try:
         code = Code(source)
@@ -276,7 +281,7 @@ def menu(source: str) -> dict[tuple[int, str], str]:
         return {}
     found: dict[tuple[int, str], str] = {}
     seen = {source}
-    for line in range(1, len(code.starts)):
+    for line in [only] if only else range(1, len(code.starts)):
         for op, transform in _TRANSFORMS.items():
             splices = transform(code, line)
             if splices is None:
@@ -285,7 +290,7 @@ def menu(source: str) -> dict[tuple[int, str], str]:
             if text not in seen and compiles(text):
                 seen.add(text)
                 found[line, op] = text
-    return found
+    return MappingProxyType(found)
 
 
 def compiles(source: str) -> bool:
