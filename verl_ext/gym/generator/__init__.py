@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-from verl_ext.gym.generator import extrema, folds, neighbours, pointers, ranges, searches  # noqa: F401  (register)
+from verl_ext.gym.generator import counting, extrema, folds, limits, neighbours, pointers, ranges, searches, texts  # noqa: F401 (register)
 from verl_ext.gym.generator.core import REGISTER, make
 from verl_ext.gym.program import Program
 from verl_ext.types import BadInput

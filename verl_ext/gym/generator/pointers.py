@@ -133,14 +133,14 @@ def sliced(rng: random.Random) -> Draft:
                 "[{1}:]",
                 "",
                 "{h}[:-{1}]",
-                "the {0} without the first and last {1}",
+                "the {0} without the outer {1}",
             ),
             (
                 "first_{1}_then_last_{1}_of_{0}",
                 "[:{1}]",
                 "[-{1}:]",
                 "{h} + {t}",
-                "the first {1}, then the last {1} of {0}",
+                "the first {1} and the last {1} {0}",
             ),
             ("double_first_{1}_of_{0}", "[:{1}]", "[{1}:]", "{h} + {h} + {t}", "the {0} with the first {1} repeated"),
         )
@@ -214,7 +214,7 @@ def inserted(rng: random.Random) -> Draft:
 @template("sequences")
 def leading(rng: random.Random) -> Draft:
     """``count_of_leading_values_above_3``, ``list_without_leading_..``: a loop that stops at the first failure."""
-    (plural, item), p = words.noun(rng), comparison(rng)
+    (plural, _), p = words.noun(rng), comparison(rng)
     end = rng.choice(("leading", "trailing"))
     kind = rng.choice(("count_of", "list_of", "list_without"))
     if end == "leading":
@@ -223,11 +223,7 @@ def leading(rng: random.Random) -> Draft:
     else:
         body = [f"i = len({plural})", f"while i > 0 and {p.holds(f'{plural}[i - 1]')}:", ["i -= 1"]]
         tail = {"count_of": f"len({plural}) - i", "list_of": f"{plural}[i:]", "list_without": f"{plural}[:i]"}[kind]
-    what = (
-        kind.replace("count_of", "the number of")
-        .replace("list_of", "the")
-        .replace("list_without", f"{plural} without the")
-    )
+    what = {"count_of": "the number of", "list_of": "the", "list_without": f"the {plural} without the"}[kind]
     issue = f"Return {what} {end} {p.words(plural)}."
     args = draws.one(lambda r: draws.integers(r, p.edges))
     return Draft(f"{kind}_{end}_{p.name(plural)}", plural, [*body, f"return {tail}"], issue, args)

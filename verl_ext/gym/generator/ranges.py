@@ -143,12 +143,7 @@ def from_base(rng: random.Random) -> Draft:
 def divisors(rng: random.Random) -> Draft:
     """``count_of_divisors_of_number_above_1``."""
     number, p = rng.choice(("number", "value")), comparison(rng)
-    what, target, first, step = rng.choice(
-        (
-            ("sum", words.total(rng), "0", ("+", "i")),
-            ("count", words.count(rng), "0", ("+", "1")),
-        )
-    )
+    what, target, amount = rng.choice((("sum", words.total(rng), "i"), ("count", words.count(rng), "1")))
     proper = rng.random() < 0.5
     kind = "proper divisors" if proper else "divisors"
     end = number if proper else f"{number} + 1"
@@ -156,7 +151,7 @@ def divisors(rng: random.Random) -> Draft:
     body = [
         f"{target} = 0",
         f"for i in range(1, {end}):",
-        [f"if {test}:", [add(rng, target, *step)]],
+        [f"if {test}:", [add(rng, target, "+", amount)]],
         f"return {target}",
     ]
     more = ", itself excluded" if proper else ", itself included"

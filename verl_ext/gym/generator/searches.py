@@ -98,10 +98,10 @@ def quantified(rng: random.Random) -> Draft:
 _BOUNDS = {
     "first_index_at_least": ("<", "first index at which the sorted {0} are at least the target", "low"),
     "first_index_above": ("<=", "first index at which the sorted {0} are above the target", "low"),
-    "last_index_below": ("<", "last index at which the sorted {0} are below the target, -1 without one", "low - 1"),
+    "last_index_below": ("<", "last index at which the sorted {0} are below the target, else -1", "low - 1"),
     "last_index_at_most": (
         "<=",
-        "last index at which the sorted {0} are at most the target, -1 without one",
+        "last index at which the sorted {0} are at most the target, else -1",
         "low - 1",
     ),
     "count_below": ("<", "number of the sorted {0} that are below the target", "low"),
@@ -143,22 +143,23 @@ def binary_search(rng: random.Random) -> Draft:
 @template("searching")
 def membership(rng: random.Random) -> Draft:
     """``list_of_values_in_allowed``."""
-    (plural, item), out = words.noun(rng), words.out(rng)
+    plural, item = words.noun(rng)
     other = rng.choice(("others", "allowed", "known"))
-    inside, distinct = rng.random() < 0.5, rng.random() < 0.5
+    inside, distinct = rng.random() < 0.5, rng.random() < 0.4
     word = "in" if inside else "not in"
-    test = f"{item} {word} {other}"
-    if distinct:
-        test = f"{test} and {item} not in {out}"
-    what = rng.choice(("list", "count", "sum"))
+    what = "list" if distinct else rng.choice(("list", "count", "sum"))
+    out = {"list": words.out, "count": words.count, "sum": words.total}[what](rng)
     first, step = {
         "list": ("[]", f"{out}.append({item})"),
         "count": ("0", f"{out} += 1"),
         "sum": ("0", f"{out} += {item}"),
-    }["list" if distinct else what]
+    }[what]
+    test = f"{item} {word} {other}"
+    if distinct:
+        test = f"{test} and {item} not in {out}"
     what = "list_of_distinct" if distinct else f"{what}_of"
     body = [f"{out} = {first}", f"for {item} in {plural}:", [f"if {test}:", [step]], f"return {out}"]
-    issue = f"Return the {what.replace('_', ' ')} {plural} that are {word} {other}, in order of appearance."
+    issue = f"Return the {what.replace('_', ' ')} {plural} that are {word} {other}."
 
     def args(r: random.Random) -> tuple[list[int], list[int]]:
         return draws.integers(r, (2,), 0, 5), draws.integers(r, (2,), 0, 5, longest=4)
