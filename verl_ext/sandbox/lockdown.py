@@ -1,0 +1,189 @@
+"""What shuts a process in, by system calls through ctypes: namespaces, mounts, limits, capabilities, seccomp.
+
+bubblewrap builds the outer jail once. Each run gets namespaces of its own inside it (a user namespace, so that the
+process limit counts this run alone; process ids, mounts, IPC, network), which costs a clone and two mounts instead of a
+start of bubblewrap. Runs inside the jail: standard library only.
+"""
+
+import ctypes
+import os
+import platform
+import resource
+import signal
+import struct
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_held = ctypes.PyDLL(None, use_errno=True)  # keeps the GIL over a call: clone must not return in two threads' worlds
+_libc.mount.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_ulong, ctypes.c_char_p]
+
+_NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+_ANY_NEW = 0x7E020080  # every CLONE_NEW* flag
+_NOSUID, _NODEV, _NOEXEC, _BIND = 2, 4, 8, 4096
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER = 38, 22, 36
+INSIDE_UID = 65534
+
+# name -> (x86_64, aarch64). Not needed by Python code that computes, and each either a way to other processes, a wider
+# attack surface of the kernel, or memory that no limit counts (memfd, System V segments).
+_DENIED = {
+    "acct": (163, 89),
+    "add_key": (248, 217),
+    "adjtimex": (159, 171),
+    "bpf": (321, 280),
+    "chroot": (161, 51),
+    "clock_settime": (227, 112),
+    "delete_module": (176, 106),
+    "fanotify_init": (300, 262),
+    "finit_module": (313, 273),
+    "fsconfig": (431, 431),
+    "fsmount": (432, 432),
+    "fsopen": (430, 430),
+    "fspick": (433, 433),
+    "init_module": (175, 105),
+    "io_uring_enter": (426, 426),
+    "io_uring_register": (427, 427),
+    "io_uring_setup": (425, 425),
+    "kcmp": (312, 272),
+    "kexec_file_load": (320, 294),
+    "kexec_load": (246, 104),
+    "keyctl": (250, 219),
+    "memfd_create": (319, 279),
+    "memfd_secret": (447, 447),
+    "mount": (165, 40),
+    "mount_setattr": (442, 442),
+    "move_mount": (429, 429),
+    "mq_open": (240, 180),
+    "msgget": (68, 186),
+    "name_to_handle_at": (303, 264),
+    "open_by_handle_at": (304, 265),
+    "open_tree": (428, 428),
+    "perf_event_open": (298, 241),
+    "pidfd_getfd": (438, 438),
+    "pivot_root": (155, 41),
+    "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271),
+    "ptrace": (101, 117),
+    "quotactl": (179, 60),
+    "reboot": (169, 142),
+    "request_key": (249, 218),
+    "semget": (64, 190),
+    "setns": (308, 268),
+    "settimeofday": (164, 170),
+    "shmget": (29, 194),
+    "swapoff": (168, 225),
+    "swapon": (167, 224),
+    "syslog": (103, 116),
+    "umount2": (166, 39),
+    "unshare": (272, 97),
+    "userfaultfd": (323, 282),
+}
+_CLONE, _SOCKET, _CLONE3 = (56, 220), (41, 198), (435, 435)
+_ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
+_ALLOW, _KILL, _EPERM, _ENOSYS = 0x7FFF0000, 0x80000000, 0x50001, 0x50026
+
+
+def supported() -> bool:
+    """True where the numbers of system calls are known: x86_64 and aarch64."""
+    return platform.machine() in _ARCHES
+
+
+def clone_into_namespaces() -> int:
+    """Forks into fresh user, pid, mount, IPC and network namespaces; like ``os.fork`` otherwise. The child is pid 1."""
+    index = _ARCHES[platform.machine()][0]
+    flags = _NEWUSER | _NEWPID | _NEWNS | _NEWIPC | _NEWNET | signal.SIGCHLD
+    pid = _held.syscall(ctypes.c_long(_CLONE[index]), ctypes.c_ulong(flags), None, None, None, None)
+    if pid < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"clone into namespaces: {os.strerror(code)}")
+    return pid
+
+
+def map_user(uid: int, gid: int) -> None:
+    """Gives the fresh user namespace its one user: ``uid`` outside is 65534 inside."""
+    for name, text in (
+        ("setgroups", "deny"),
+        ("uid_map", f"{INSIDE_UID} {uid} 1"),
+        ("gid_map", f"{INSIDE_UID} {gid} 1"),
+    ):
+        _write(f"/proc/self/{name}", text)
+
+
+def private_mounts(size: int) -> None:
+    """A fresh ``/tmp`` of ``size`` bytes, which is ``/dev/shm`` too, and a ``/proc`` that shows this run alone."""
+    _mount(b"tmpfs", b"/tmp", b"tmpfs", _NOSUID | _NODEV, f"size={size},nr_inodes=2048,mode=755".encode())
+    _mount(b"/tmp", b"/dev/shm", None, _BIND, None)
+    _mount(b"proc", b"/proc", b"proc", _NOSUID | _NODEV | _NOEXEC, None)
+
+
+def first_victim() -> None:
+    """Where the machine runs out of memory, the kernel takes this process and not the trainer."""
+    _write("/proc/self/oom_score_adj", "1000")
+
+
+def adopt_orphans() -> None:
+    """Without a pid namespace: descendants whose parent ends come to this process, which can then kill them."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def set_limits(limits: dict, processes: bool) -> None:
+    """Hard resource limits. ``processes``: also the number of processes, which only counts rightly in a user namespace."""
+    pairs = [
+        (resource.RLIMIT_AS, limits["address_space"]),
+        (resource.RLIMIT_FSIZE, limits["file_bytes"]),
+        (resource.RLIMIT_NOFILE, limits["open_files"]),
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_MEMLOCK, 0),
+        (resource.RLIMIT_MSGQUEUE, 0),
+        (resource.RLIMIT_CPU, int(limits["total_seconds"]) + 1),
+    ]
+    if processes:
+        pairs.append((resource.RLIMIT_NPROC, limits["processes"]))
+    for which, value in pairs:
+        resource.setrlimit(which, (value, value))
+
+
+def drop_privileges() -> None:
+    """No capabilities, none to be had by exec."""
+    header = struct.pack("Ii", 0x20080522, 0)
+    if _libc.capset(header, struct.pack("6I", *[0] * 6)) != 0:
+        raise OSError(ctypes.get_errno(), "capset")
+    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "no_new_privs")
+
+
+def build_filter() -> bytes:
+    """The seccomp program: denied calls, new namespaces by clone, and sockets other than UNIX ones give EPERM."""
+    index, arch = _ARCHES[platform.machine()]
+    load, equal, any_bit, at_least, give = 0x20, 0x15, 0x45, 0x35, 0x06
+    code = [(load, 0, 0, 4), (equal, 1, 0, arch), (give, 0, 0, _KILL), (load, 0, 0, 0)]
+    if index == 0:  # the x32 numbers would be a second door to every call
+        code += [(at_least, 0, 1, 0x40000000), (give, 0, 0, _EPERM)]
+    for numbers in _DENIED.values():
+        code += [(equal, 0, 1, numbers[index]), (give, 0, 0, _EPERM)]
+    # clone3 hides its flags behind a pointer: glibc falls back to clone when it is missing.
+    code += [(equal, 0, 1, _CLONE3[index]), (give, 0, 0, _ENOSYS)]
+    code += [(equal, 0, 3, _CLONE[index]), (load, 0, 0, 16), (any_bit, 0, 5, _ANY_NEW), (give, 0, 0, _EPERM)]
+    code += [(equal, 0, 3, _SOCKET[index]), (load, 0, 0, 16), (equal, 1, 0, 1), (give, 0, 0, _EPERM)]
+    code += [(give, 0, 0, _ALLOW)]
+    return b"".join(struct.pack("HBBI", *step) for step in code)
+
+
+def install_filter(program: bytes) -> None:
+    """Applies :func:`build_filter` to this process for good."""
+    buffer = ctypes.create_string_buffer(program, len(program))
+    fprog = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
+    if _libc.prctl(_PR_SET_SECCOMP, 2, fprog, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "seccomp")
+
+
+def _mount(source: bytes, target: bytes, kind: "bytes | None", flags: int, data: "bytes | None") -> None:
+    if _libc.mount(source, target, kind, flags, data) != 0:
+        code = ctypes.get_errno()
+        raise OSError(code, f"mount {target.decode()}: {os.strerror(code)}")
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)

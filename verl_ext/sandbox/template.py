@@ -1,0 +1,145 @@
+"""The warm interpreter inside the jail: forks one run at a time, and sees that nothing of it is left.
+
+It holds no test data and never imports the policy's code, so a run cannot poison it and has nothing to find in it. It
+speaks with the trusted process over a packet socket: a packet with limits and a channel's descriptor starts a run,
+``kill`` or ``reap`` ends it, and the answer comes when every process of the run is gone. End of file ends the template.
+"""
+
+import gc
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+
+from verl_ext.sandbox import lockdown, worker
+
+_GRACE = 0.2  # seconds for the init to tell how a run ended, once its channel is closed
+_SETUP_FAILED = 99
+
+# What solutions commonly import: loaded once here, it costs a run nothing.
+_WARM = (
+    "abc array bisect calendar cmath collections collections.abc contextlib copy dataclasses datetime decimal enum "
+    "fractions functools hashlib heapq inspect io itertools json math numbers operator random re secrets statistics "
+    "string textwrap time traceback types typing unicodedata uuid"
+)
+
+
+def main() -> None:
+    """Arguments ``CONTROL_FD jail|plain``: serves until the trusted process hangs up."""
+    control = socket.socket(fileno=int(sys.argv[1]))
+    control.set_inheritable(False)
+    jailed = sys.argv[2] == "jail"
+    owner = os.getuid(), os.getgid()
+    for name in _WARM.split():
+        __import__(name)
+    sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.dirname(os.path.dirname(__file__)))]
+    program = lockdown.build_filter() if lockdown.supported() else b""
+    if not jailed:
+        lockdown.adopt_orphans()
+    random.seed(0)  # with the fixed hash seed: the same code gives the same answers in every run
+    gc.collect()
+    gc.freeze()  # a collection in a run would otherwise write to, and so copy, every page of ours
+    control.send(b"ready")
+    os.dup2(0, 2)
+    while True:
+        packet, fds, _, _ = socket.recv_fds(control, 1 << 16, 1)
+        if not packet:
+            return
+        limits = json.loads(packet)
+        channel = socket.socket(fileno=fds[0])
+        place = "/tmp" if jailed else tempfile.mkdtemp(prefix="run-")
+        try:
+            pid = lockdown.clone_into_namespaces() if jailed else os.fork()
+        except OSError as error:
+            channel.close()
+            control.recv(64)
+            control.send(f"error {error}".encode())
+            continue
+        if pid == 0:
+            try:
+                control.close()
+                if jailed:
+                    _init(channel, limits, program, place, owner)
+                else:
+                    _run_plain(channel, limits, place)
+            except BaseException as error:
+                _give_up(channel, error)
+        channel.close()
+        order = control.recv(64)
+        status = _end(pid, order == b"reap", jailed)
+        if not jailed:
+            shutil.rmtree(place, ignore_errors=True)
+        control.send(f"gone {status}".encode())
+        if not order:
+            return
+
+
+def _end(pid: int, patient: bool, jailed: bool) -> int:
+    """Kills a run and waits until all of it is gone; its exit status (negative: signal)."""
+    if patient:
+        fd = os.pidfd_open(pid)
+        waiter = select.poll()
+        waiter.register(fd, select.POLLIN)
+        waiter.poll(_GRACE * 1000)
+        os.close(fd)
+    if jailed:
+        os.kill(pid, signal.SIGKILL)  # pid 1 of the run: the kernel kills the others, and only then is it gone
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    status = None
+    while True:  # orphans come to us one generation at a time
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            children = [int(child) for child in file.read().split()]
+        if not children:
+            return status or 0
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+        for child in children:
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            status = code if child == pid else status
+
+
+def _init(channel: socket.socket, limits: dict, program: bytes, place: str, owner: "tuple[int, int]") -> None:
+    """Pid 1 of a run: sets up its namespaces, forks the worker, reaps, and ends as the worker ended."""
+    lockdown.map_user(*owner)
+    lockdown.private_mounts(limits["file_bytes"])
+    lockdown.first_victim()
+    pid = os.fork()
+    if pid == 0:
+        lockdown.set_limits(limits, processes=True)
+        lockdown.drop_privileges()
+        lockdown.install_filter(program)
+        _work(channel, place)
+    channel.close()
+    lockdown.drop_privileges()
+    while True:
+        ended, status = os.waitpid(-1, 0)
+        if ended == pid:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)
+
+
+def _run_plain(channel: socket.socket, limits: dict, place: str) -> None:
+    os.setsid()
+    lockdown.set_limits(limits, processes=False)
+    _work(channel, place)
+
+
+def _work(channel: socket.socket, place: str) -> None:
+    channel.sendall(b'{"id":"ready"}\n')
+    try:
+        worker.serve(channel, os.path.join(place, "work"))
+    finally:
+        os._exit(0)
+
+
+def _give_up(channel: socket.socket, error: BaseException) -> None:
+    """Set-up failed before any code of the policy was there: say so, it is the infrastructure's."""
+    try:
+        channel.sendall(json.dumps({"id": "setup", "error": str(error)}).encode() + b"\n")
+    finally:
+        os._exit(_SETUP_FAILED)
