@@ -9,7 +9,21 @@ from __future__ import annotations
 
 import random
 
-from verl_ext.gym.generator import counting, extrema, folds, limits, neighbours, pointers, ranges, searches, texts  # noqa: F401 (register)
+from verl_ext.gym.generator import (  # noqa: F401  (importing registers the templates)
+    counting,
+    extrema,
+    folds,
+    limits,
+    matrices,
+    neighbours,
+    pointers,
+    ranges,
+    recursion,
+    searches,
+    states,
+    texts,
+    windows,
+)
 from verl_ext.gym.generator.core import REGISTER, make
 from verl_ext.gym.program import Program
 from verl_ext.types import BadInput

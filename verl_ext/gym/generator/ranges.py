@@ -156,7 +156,7 @@ def divisors(rng: random.Random) -> Draft:
     ]
     more = ", itself excluded" if proper else ", itself included"
     issue = f"Return the {what} of the {p.words(kind)} of the {number}{more}."
-    args = draws.one(lambda r: r.choice((1, 2, 6, 12, r.randint(1, 36))))
+    args = draws.one(lambda r: r.choice((p.edges[0], 2 * p.edges[0], 6, 12, r.randint(1, 36), r.randint(1, 36))))
     return Draft(f"{what}_of_{p.name(kind.replace(' ', '_'))}_of_{number}", number, body, issue, args)
 
 
@@ -195,6 +195,6 @@ def smallest_integer(rng: random.Random) -> Draft:
     loop = [f"while {code} {test} limit:", [add(rng, i, "+", "1")]]
     which = f"{kind} {wanted}".replace("_", " ")
     issue = f"Return the smallest integer from {start} on with a {which} the limit."
-    args = draws.one(lambda r: r.choice((0, 1, 4, 8, 9, 2 * k, 3 * k, r.randint(-2, 60))))
+    args = draws.one(lambda r: r.choice((0, 1, 4, 8, 9, 16, 27, k, 2 * k, 3 * k, r.randint(-2, 60), r.randint(-2, 60))))
     name = f"smallest_integer_from_{start}_with_{kind}_{wanted}_limit"
     return Draft(name, "limit", [f"{i} = {start}", *loop, f"return {i}"], issue, args)
