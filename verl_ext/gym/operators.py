@@ -16,7 +16,7 @@ import libcst as cst
 
 from verl_ext.gym import bugs, bugs_statements
 from verl_ext.gym.edits import compiles, menu
-from verl_ext.gym.source_view import Rule, SourceView
+from verl_ext.gym.source_view import Path, Rule, SourceView
 from verl_ext.types import BadInput
 
 _RULES: dict[str, Rule] = {**bugs.RULES, **bugs_statements.RULES}
@@ -41,26 +41,26 @@ def mutants(source: str, operator: str) -> list[Mutant]:
     """
     if operator not in _RULES:
         raise BadInput(f"unknown bug operator {operator!r}; choose from {', '.join(OPERATORS)}")
-    return list(_all(source)[operator])
+    view, paths = _parsed(source)
+    found: dict[str, Mutant] = {}
+    for path in paths:
+        for node, text in _RULES[operator](view, path):
+            mutated, line = view.replaced(node, text)
+            if mutated != source and mutated not in found and compiles(mutated):
+                found[mutated] = Mutant(mutated, line, operator)
+    return list(found.values())
 
 
-@lru_cache(maxsize=64)
-def _all(source: str) -> dict[str, tuple[Mutant, ...]]:
+@lru_cache(maxsize=16)
+def _parsed(source: str) -> tuple[SourceView, list[Path]]:
     try:
         view = SourceView(source)
     except (cst.ParserSyntaxError, SyntaxError) as error:
         raise BadInput(f"cannot mutate a source that does not parse: {error}") from None
-    found: dict[str, dict[str, Mutant]] = {name: {} for name in OPERATORS}
-    for path in _walk(view.module, ()):
-        for name, rule in _RULES.items():
-            for node, text in rule(view, path):
-                mutated, line = view.replaced(node, text)
-                if mutated != source and compiles(mutated):
-                    found[name].setdefault(mutated, Mutant(mutated, line, name))
-    return {name: tuple(by_text.values()) for name, by_text in found.items()}
+    return view, list(_walk(view.module, ()))
 
 
-def _walk(node: cst.CSTNode, above: tuple[cst.CSTNode, ...]) -> Iterator[tuple[cst.CSTNode, ...]]:
+def _walk(node: cst.CSTNode, above: Path) -> Iterator[Path]:
     """Every node as its path from the module, in the order of the text."""
     path = (*above, node)
     yield path
