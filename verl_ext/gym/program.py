@@ -98,3 +98,15 @@ def several(rng: Random, draw: Callable[[Random], T], most: int = 7, least: int 
 def one_of(rng: Random, *draws: Callable[[Random], T]) -> T:
     """The result of one of ``draws``."""
     return rng.choice(draws)(rng)
+
+
+def calls(
+    *choices: tuple[Any, ...], most: int = 8, least: int = 2
+) -> Callable[[Random], list[tuple[str, tuple[Any, ...]]]]:
+    """A draw of a sequence of method calls; a choice is a method's name and one draw for each of its arguments."""
+
+    def draw(rng: Random) -> list[tuple[str, tuple[Any, ...]]]:
+        steps = rng.choices(choices, k=rng.randint(least, most))
+        return [(name, tuple(arg(rng) for arg in args)) for name, *args in steps]
+
+    return draw

@@ -7,6 +7,16 @@ def _function(name, issue, args, source) -> Program:
     return function(name, "numeric", issue, args, source)
 
 
+def _weighted(r):
+    count = r.randint(1, 4)
+    return ints(r, -3, 9, count, count), ints(r, 0, 3, count, count - (r.random() < 0.2))
+
+
+def _sides(r):
+    a, b = r.randint(0, 6), r.randint(1, 6)
+    return a, b, r.choice((a, b, a + b, a + b - 1, r.randint(1, 6), 0))
+
+
 PROGRAMS: tuple[Program, ...] = (
     _function(
         "clamp",
@@ -72,8 +82,8 @@ def is_prime(number):
     ),
     _function(
         "collatz_steps",
-        "Count the steps of the Collatz sequence from start until it reaches 1: halve an even number, "
-        "otherwise triple it and add one. A start below 1 is a ValueError.",
+        "Count the steps of the Collatz sequence from start until it reaches 1: halve an even number, otherwise "
+        "triple it and add one. A start below 1 is a ValueError.",
         lambda r: (r.choice((1, 2, 3, 0, -1, r.randint(4, 40), r.randint(4, 40))),),
         """
 def collatz_steps(start):
@@ -138,8 +148,8 @@ def sum_of_multiples(limit, first, second):
     ),
     _function(
         "round_half_up",
-        "Divide total by parts and round to the nearest integer, halves upward, with integers only. "
-        "Zero parts are a ZeroDivisionError.",
+        "Divide total by parts and round to the nearest integer, halves upward, with integers only. Zero parts "
+        "are a ZeroDivisionError.",
         lambda r: (r.randint(-20, 40), r.choice((2, 2, 4, 3, 5, 10, 0))),
         '''
 def round_half_up(total, parts):
@@ -168,8 +178,8 @@ def fibonacci_number(index):
     ),
     _function(
         "prime_factors",
-        "List the prime factors of number in ascending order, each as often as it divides the number. "
-        "Numbers below 2 have none.",
+        "List the prime factors of number in ascending order, each as often as it divides the number. Numbers "
+        "below 2 have none.",
         lambda r: (r.choice((1, 2, 3, 4, 8, 9, 49, 0, r.randint(2, 130), r.randint(2, 130))),),
         """
 def prime_factors(number):
@@ -188,11 +198,9 @@ def prime_factors(number):
     ),
     _function(
         "weighted_mean_floor",
-        "Return the mean of values weighted by weights, rounded down. Lists of different length or weights that add "
-        "up to zero are a ValueError.",
-        lambda r: (lambda n: (ints(r, -3, 9, n, n), ints(r, 0, 4, near(r, n, n, n) if r.random() < 0.2 else n, 0)))(
-            r.randint(1, 4)
-        ),
+        "Return the mean of values weighted by weights, rounded down. Lists of different length or weights that "
+        "add up to zero are a ValueError.",
+        _weighted,
         """
 def weighted_mean_floor(values, weights):
     if len(values) != len(weights):
@@ -242,11 +250,9 @@ def power_mod(base, exponent, modulus):
     ),
     _function(
         "triangle_kind",
-        "Classify a triangle by its three sides as equilateral, isosceles or scalene, and as invalid when a side is "
-        "not positive or two sides together are not longer than the third.",
-        lambda r: (lambda a, b: (a, b, r.choice((a, b, a + b, a + b - 1, r.randint(1, 6), 0))))(
-            r.randint(0, 6), r.randint(1, 6)
-        ),
+        "Classify a triangle by its three sides as equilateral, isosceles or scalene, and as invalid when a side "
+        "is not positive or two sides together are not longer than the third.",
+        _sides,
         '''
 def triangle_kind(a, b, c):
     """Classify a triangle by its sides."""
