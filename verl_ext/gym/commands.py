@@ -97,7 +97,7 @@ def stats(folder: Path) -> None:
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path), default=DEFAULT_DIR)
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Jails at one time.")
 def check(folder: Path, workers: int) -> None:
-    """Grade the repaired and the buggy source of every task and prove the splits disjoint; exit 1 if not all is well."""
+    """Grade repaired and buggy source of every task, prove the splits disjoint; exit 1 if not all is well."""
     from rich.progress import Progress
 
     from verl_ext.gym.check import check as check_tasks
