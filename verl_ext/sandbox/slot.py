@@ -128,6 +128,8 @@ class Slot:
     def __init__(self, start: Callable[[], Process]) -> None:
         self._start = start
         self._process: Process | None = None
+        self._next: tuple[Limits, socket.socket] | None = None  # the run that is set up and waits for its sources
+        self._running = self._asked = False  # a run exists; its end was asked for
 
     @property
     def pid(self) -> int | None:
@@ -156,6 +158,8 @@ class Slot:
     async def close(self) -> None:
         """Ends the template and everything below it, and waits until it is gone."""
         process, self._process = self._process, None
+        self._drop_next()
+        self._running = self._asked = False
         if process is None:
             return
         process.control.close()  # the template leaves by itself, and takes what it started along
@@ -176,33 +180,18 @@ class Slot:
             InfrastructureError: The template cannot fork, or died.
         """
         await self.open()
-        control = self._process.control
-        ours, theirs = socket.socketpair()
-        channel = Channel(ours, limits)
-        running = False
+        channel = None
 
         async def end(patient: bool = True) -> int:
-            nonlocal running
-            if not running:
-                return 0
-            running = False
-            try:
-                control.send(b"reap" if patient else b"kill")
-                answer = await self._packet()
-            except OSError:
-                raise InfrastructureError("sandbox: the warm interpreter died during a run") from None
-            if not answer.startswith(b"gone "):
-                raise InfrastructureError(f"sandbox: cannot start a run ({answer.decode()})")
-            return int(answer[5:])
+            return await self._finish(patient) if self._running else 0
 
         try:
-            try:
-                socket.send_fds(control, [json.dumps(asdict(limits)).encode()], [theirs.fileno()])
-                running = True
-            except OSError:
-                raise InfrastructureError("sandbox: the warm interpreter died") from None
-            finally:
-                theirs.close()
+            if self._running and (self._next is None or self._next[0] != limits):
+                self._drop_next()
+                await self._finish(patient=False)
+            if self._next is None:
+                self._begin(limits)
+            channel, self._next = Channel(self._next[1], limits), None
             try:
                 await channel.ready(_PATIENCE)
             except InfrastructureError:
@@ -210,19 +199,55 @@ class Slot:
                 raise
             yield channel, end
         except InfrastructureError:
-            await self.close()
+            await self._abandon()
             raise
         finally:
-            channel.close()
-            if running:
+            if channel is not None:
+                channel.close()
+            if self._running:
                 try:
                     await end(patient=False)
-                except BaseException:
-                    await self._abandon()
-                    raise
+                finally:
+                    if self._running:  # not confirmed: the template died, or the caller is cancelled once more
+                        await self._abandon()
+        with contextlib.suppress(InfrastructureError):  # then the next run finds out, and starts a new template
+            self._begin(limits)
+
+    def _begin(self, limits: Limits) -> None:
+        """Has the template fork a run. Called as soon as the last one is gone, so that the next finds it set up."""
+        ours, theirs = socket.socketpair()
+        self._next = limits, ours
+        try:
+            socket.send_fds(self._process.control, [json.dumps(asdict(limits)).encode()], [theirs.fileno()])
+            self._running = True
+        except OSError:
+            self._drop_next()
+            raise InfrastructureError("sandbox: the warm interpreter died") from None
+        finally:
+            theirs.close()
+
+    def _drop_next(self) -> None:
+        if self._next is not None:
+            self._next[1].close()
+            self._next = None
+
+    async def _finish(self, patient: bool) -> int:
+        """Ends the run and waits until all of it is gone; its exit status."""
+        if self._asked:  # an earlier caller did not stay for the answer
+            raise InfrastructureError("sandbox: a run's end is not confirmed")
+        self._asked = True
+        try:
+            self._process.control.send(b"reap" if patient else b"kill")
+        except OSError:
+            raise InfrastructureError("sandbox: the warm interpreter died during a run") from None
+        answer = await self._packet()
+        self._running = self._asked = False
+        if not answer.startswith(b"gone "):
+            raise InfrastructureError(f"sandbox: cannot start a run ({answer.decode()})")
+        return int(answer[5:])
 
     async def _abandon(self) -> None:
-        """The run's end was not confirmed (template died, or cancelled twice): kill everything, start anew next time."""
+        """Kills the template and all below it; the next call starts a new one."""
         if self._process is not None:
             self._process.popen.kill()
             await asyncio.shield(self.close())

@@ -10,7 +10,8 @@ This file runs on both sides of the jail's wall, so it imports nothing but the s
 
 import json
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Optional
 
 MAX_DEPTH = 64
 MAX_NODES = 200_000
@@ -23,11 +24,16 @@ class WireError(ValueError):
     """A value that may not cross, or bytes that are not one."""
 
 
-def encode(value: Any) -> Any:
+Other = Optional[Callable[[Any], Any]]
+
+
+def encode(value: Any, other: Other = None) -> Any:
     """Turns a plain value into what ``json.dumps`` takes.
 
     Args:
-        value: None, bool, int, float (also nan, inf), str, bytes, list, tuple, dict, set, frozenset, nested; exact types.
+        value: None, bool, int, float (also nan, inf), str, bytes, list, tuple, dict, set, frozenset, nested, of exactly
+            these types.
+        other: Gives the list to send, under the tag ``ref``, for a value of another type.
 
     Returns:
         The jsonable form. Sets are ordered by their members' JSON, so that equal sets have equal text.
@@ -35,16 +41,16 @@ def encode(value: Any) -> Any:
     Raises:
         WireError: Another type, too deep (also cyclic), too many nodes, or an integer above 14,000 bits.
     """
-    return _encode(value, MAX_DEPTH, [MAX_NODES])
+    return _encode(value, MAX_DEPTH, [MAX_NODES], other)
 
 
-def decode(data: Any) -> Any:
-    """Inverse of :func:`encode`.
+def decode(data: Any, other: Other = None) -> Any:
+    """Inverse of :func:`encode`; ``other`` makes the value of a ``ref`` from its list.
 
     Raises:
         WireError: ``data`` is not the encoding of a plain value, or is beyond the caps.
     """
-    return _decode(data, MAX_DEPTH, [MAX_NODES])
+    return _decode(data, MAX_DEPTH, [MAX_NODES], other)
 
 
 def dumps(value: Any) -> bytes:
@@ -67,7 +73,9 @@ def loads(line: bytes, max_bytes: int = MAX_BYTES) -> Any:
 
 
 def agree(got: Any, expected: Any, compare: str = "exact", tolerance: float = 0.0) -> bool:
-    """Compares two plain values by type and value, recursively. nan agrees with nan; the order of a dict does not count.
+    """Compares two plain values by type and value, recursively.
+
+    nan agrees with nan; the order of a dict does not count.
 
     Args:
         got, expected: Plain values, as :func:`decode` returns them.
@@ -129,7 +137,7 @@ def _merge(value: Any) -> Any:
     return int(value) if type(value) is float and value.is_integer() else value
 
 
-def _encode(value: Any, depth: int, left: list[int]) -> Any:
+def _encode(value: Any, depth: int, left: list[int], other: Other) -> Any:
     kind = type(value)
     left[0] -= 1
     if left[0] < 0:
@@ -149,13 +157,15 @@ def _encode(value: Any, depth: int, left: list[int]) -> Any:
     if kind is bytes:
         return {"$": "bytes", "v": value.hex()}
     if kind not in (list, tuple, dict, set, frozenset):
+        if other is not None:
+            return {"$": "ref", "v": other(value)}
         raise WireError(f"a value of type {_type_name(kind)} is not plain data")
     if depth == 0:
         raise WireError(f"nested more than {MAX_DEPTH} deep")
     if kind is dict:
-        pairs = [[_encode(k, depth - 1, left), _encode(v, depth - 1, left)] for k, v in value.items()]
+        pairs = [[_encode(k, depth - 1, left, other), _encode(v, depth - 1, left, other)] for k, v in value.items()]
         return {"$": "dict", "v": pairs}
-    items = [_encode(v, depth - 1, left) for v in value]
+    items = [_encode(v, depth - 1, left, other) for v in value]
     if kind is list:
         return items
     if kind is not tuple:
@@ -163,7 +173,7 @@ def _encode(value: Any, depth: int, left: list[int]) -> Any:
     return {"$": kind.__name__, "v": items}
 
 
-def _decode(data: Any, depth: int, left: list[int]) -> Any:
+def _decode(data: Any, depth: int, left: list[int], other: Other) -> Any:
     kind = type(data)
     left[0] -= 1
     if left[0] < 0:
@@ -181,7 +191,7 @@ def _decode(data: Any, depth: int, left: list[int]) -> Any:
     if depth == 0:
         raise WireError(f"nested more than {MAX_DEPTH} deep")
     if kind is list:
-        return [_decode(v, depth - 1, left) for v in data]
+        return [_decode(v, depth - 1, left, other) for v in data]
     if kind is not dict or set(data) != {"$", "v"}:
         raise WireError("neither a plain value nor a tag")
     tag, body = data["$"], data["v"]
@@ -190,17 +200,19 @@ def _decode(data: Any, depth: int, left: list[int]) -> Any:
     if type(body) is not list:
         raise WireError("a tag with a wrong body")
     if tag == "tuple":
-        return tuple(_decode(v, depth - 1, left) for v in body)
+        return tuple(_decode(v, depth - 1, left, other) for v in body)
     if tag in ("set", "frozenset"):
-        items = [_decode(v, depth - 1, left) for v in body]
+        items = [_decode(v, depth - 1, left, other) for v in body]
         _check_keys(items)
         return set(items) if tag == "set" else frozenset(items)
     if tag == "dict":
         if not all(type(pair) is list and len(pair) == 2 for pair in body):
             raise WireError("a dict whose items are not pairs")
-        keys = [_decode(k, depth - 1, left) for k, _ in body]
+        keys = [_decode(k, depth - 1, left, other) for k, _ in body]
         _check_keys(keys)
-        return dict(zip(keys, (_decode(v, depth - 1, left) for _, v in body), strict=True))
+        return dict(zip(keys, (_decode(v, depth - 1, left, other) for _, v in body), strict=True))
+    if tag == "ref" and other is not None:
+        return other(body)
     raise WireError("an unknown tag")
 
 
