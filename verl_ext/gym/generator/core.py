@@ -106,3 +106,37 @@ def each(rng: random.Random, sequence: str, item: str, body: Callable[[str], Blo
 def shuffled(rng: random.Random, lines: Sequence[str]) -> list[str]:
     """Independent statements in some order."""
     return rng.sample(lines, len(lines))
+
+
+@dataclass(frozen=True)
+class Constants:
+    """Constants of a program, as literals or lifted into parameters with defaults.
+
+    Attributes:
+        params: What follows the first parameter, ``""`` or ``", low=2, high=9"``.
+        text: Name to how the body refers to it.
+        args: Draws further arguments: none in most cases, so that a wrong default shows.
+    """
+
+    params: str
+    text: dict[str, str]
+    args: Callable[[random.Random], tuple[int, ...]]
+
+    @property
+    def issue(self) -> str:
+        """A half sentence for the issue when there are parameters to be left out."""
+        return " (unless given otherwise)" if self.params else ""
+
+
+def constants(rng: random.Random, **values: int) -> Constants:
+    """Lifts the named constants into default parameters one time in three."""
+    if rng.random() < 0.67:
+        return Constants("", {name: str(value) for name, value in values.items()}, lambda _: ())
+
+    def args(case_rng: random.Random) -> tuple[int, ...]:
+        if case_rng.random() < 0.7:
+            return ()
+        shift = case_rng.choice((0, 1, 2))
+        return tuple(value + shift for value in values.values())
+
+    return Constants("".join(f", {k}={v}" for k, v in values.items()), {k: k for k in values}, args)

@@ -13,23 +13,19 @@ _LENGTH = {"longest": ">", "shortest": "<"}
 _TIE = {"first": "", "last": "="}
 
 
-def _default(rng: random.Random) -> tuple[str, str]:
-    return rng.choice((("None", "none"), ("0", "0"), ("-1", "minus_1")))
-
-
 @template("sequences")
 def extremum(rng: random.Random) -> Draft:
     """``largest_of_values_or_none``."""
     (plural, item), best = words.noun(rng), words.best(rng)
-    what, (default, spoken) = rng.choice(tuple(_BETTER)), _default(rng)
+    what, missing = rng.choice(tuple(_BETTER)), words.missing(rng)
     if rng.random() < 0.5:
         loop = [f"for {item} in {plural}[1:]:", [f"if {item} {_BETTER[what]} {best}:", [f"{best} = {item}"]]]
     else:
         at = f"{plural}[i]"
         loop = [f"for i in range(1, len({plural})):", [f"if {at} {_BETTER[what]} {best}:", [f"{best} = {at}"]]]
-    body = [f"if not {plural}:", [f"return {default}"], f"{best} = {plural}[0]", *loop, f"return {best}"]
-    issue = f"Return the {what} of the {plural}, or {default} if there are none."
-    return Draft(f"{what}_of_{plural}_or_{spoken}", plural, body, issue, draws.one(draws.integers))
+    body = [f"if not {plural}:", [missing.statement], f"{best} = {plural}[0]", *loop, f"return {best}"]
+    issue = f"Return the {what} of the {plural}, {missing.issue}."
+    return Draft(f"{what}_of_{plural}_{missing.name}", plural, body, issue, draws.one(draws.integers))
 
 
 @template("sequences")
@@ -56,20 +52,20 @@ def extremum_where(rng: random.Random) -> Draft:
 def index_of_extremum(rng: random.Random) -> Draft:
     """``first_index_of_largest_of_values``; the tie decides between ``>`` and ``>=``."""
     (plural, _), best = words.noun(rng), words.best(rng)
-    what, tie = rng.choice(tuple(_BETTER)), rng.choice(tuple(_TIE))
+    what, tie, missing = rng.choice(tuple(_BETTER)), rng.choice(tuple(_TIE)), words.missing(rng, "-1")
     operator = _BETTER[what] + _TIE[tie]
     test = f"{plural}[i] {operator} {plural}[{best}]"
     body = [
         f"if not {plural}:",
-        ["return -1"],
+        [missing.statement],
         f"{best} = 0",
         f"for i in range(1, len({plural})):",
         [f"if {test}:", [f"{best} = i"]],
         f"return {best}",
     ]
-    issue = f"Return the {tie} index of the {what} of the {plural}, or -1 if there are none."
+    issue = f"Return the {tie} index of the {what} of the {plural}, {missing.issue}."
     args = draws.one(lambda r: draws.integers(r, (0, 3), 0, 4))
-    return Draft(f"{tie}_index_of_{what}_of_{plural}_or_minus_1", plural, body, issue, args)
+    return Draft(f"{tie}_index_of_{what}_of_{plural}_{missing.name}", plural, body, issue, args)
 
 
 @template("strings")

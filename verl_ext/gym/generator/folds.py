@@ -91,8 +91,8 @@ def sum_of_transformed(rng: random.Random) -> Draft:
 def average_where(rng: random.Random) -> Draft:
     """``average_of_values_above_3_or_0``."""
     (plural, item), p = words.noun(rng), simple(rng)
-    total, count, default = "total", "count", rng.choice((0, 0, -1))
-    name = f"average_of_{p.name(plural)}_or_{default}".replace("-1", "minus_1")
+    total, count, missing = "total", "count", words.missing(rng, "0", "-1")
+    name = f"average_of_{p.name(plural)}_{missing.name}"
     loop = each(
         rng,
         plural,
@@ -104,9 +104,9 @@ def average_where(rng: random.Random) -> Draft:
             shuffled(rng, [f"{total} += {x}", f"{count} += 1"]),
         ),
     )
-    tail = [f"if {count} == 0:", [f"return {default}"], f"return {total} / {count}"]
+    tail = [f"if {count} == 0:", [missing.statement], f"return {total} / {count}"]
     body = [*shuffled(rng, [f"{total} = 0", f"{count} = 0"]), *loop, *tail]
-    issue = f"Return the average of the {p.words(plural)}, or {default} if there are none."
+    issue = f"Return the average of the {p.words(plural)}, {missing.issue}."
     return Draft(name, plural, body, issue, _args(p))
 
 

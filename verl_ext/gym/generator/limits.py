@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from verl_ext.gym.generator import draws, words
-from verl_ext.gym.generator.core import Draft, add, each, shuffled, template
+from verl_ext.gym.generator.core import Draft, add, constants, each, shuffled, template
 from verl_ext.gym.generator.predicates import comparison, simple
 
 
@@ -19,21 +19,23 @@ def clamp(rng: random.Random) -> Draft:
     """``clamp_value_between_2_and_9``."""
     low, high = _bounds(rng)
     value = rng.choice(("value", "number", "x", "score", "price", "size"))
-    kind = rng.choice(("ifs", "minmax", "assign"))
-    if kind == "ifs":
-        pairs = [[f"if {value} < {low}:", [f"return {low}"]], [f"if {value} > {high}:", [f"return {high}"]]]
-        rng.shuffle(pairs)
-        body = [*pairs[0], *pairs[1], f"return {value}"]
-    elif kind == "assign":
-        pairs = [[f"if {value} < {low}:", [f"{value} = {low}"]], [f"if {value} > {high}:", [f"{value} = {high}"]]]
-        rng.shuffle(pairs)
-        body = [*pairs[0], *pairs[1], f"return {value}"]
+    lifted = constants(rng, low=low, high=high)
+    least, most = lifted.text["low"], lifted.text["high"]
+    kind = rng.choice(("return", "assign", "call"))
+    if kind == "call":
+        body = shuffled(rng, [f"{value} = max({value}, {least})", f"{value} = min({value}, {most})"])
     else:
-        body = shuffled(rng, [f"{value} = max({value}, {low})", f"{value} = min({value}, {high})"])
-        body = [*body, f"return {value}"]
-    issue = f"Return the {value}, raised to {low} if smaller and lowered to {high} if larger."
-    args = draws.one(lambda r: draws.integer(r, (low, high), -3, 15))
-    return Draft(f"clamp_{value}_between_{low}_and_{high}", value, body, issue, args)
+        lead = "return " if kind == "return" else f"{value} = "
+        pairs = [[f"if {value} < {least}:", [lead + least]], [f"if {value} > {most}:", [lead + most]]]
+        rng.shuffle(pairs)
+        body = [*pairs[0], *pairs[1]]
+    issue = f"Return the {value}, raised to {low} if smaller and lowered to {high} if larger{lifted.issue}."
+    name = f"clamp_{value}_between_{low}_and_{high}"
+
+    def args(r: random.Random) -> tuple[int, ...]:
+        return draws.integer(r, (low, high), -3, 15), *lifted.args(r)
+
+    return Draft(name, value + lifted.params, [*body, f"return {value}"], issue, args)
 
 
 @template("sequences")
@@ -63,7 +65,8 @@ def take_until(rng: random.Random) -> Draft:
     (plural, item), total, out = words.noun(rng), "total", words.out(rng)
     k = rng.randint(5, 15)
     spoken, stop = rng.choice((("at_most", ">"), ("below", ">=")))
-    test = [f"if {total} + {item} {stop} {k}:", ["break"]]
+    lifted = constants(rng, limit=k)
+    test = [f"if {total} + {item} {stop} {lifted.text['limit']}:", ["break"]]
     what = rng.choice(("list", "count", "sum"))
     if what == "sum":
         start, push, end = [f"{total} = 0"], [f"{total} += {item}"], total
@@ -73,10 +76,13 @@ def take_until(rng: random.Random) -> Draft:
     else:
         start, push, end = [f"{total} = 0", f"{out} = []"], [f"{total} += {item}", f"{out}.append({item})"], out
     loop = [f"for {item} in {plural}:", [*test, *shuffled(rng, push)]]
-    issue = f"Return the {what} of the leading {plural} whose sum stays {spoken.replace('_', ' ')} {k}."
-    args = draws.one(lambda r: draws.integers(r, (k // 2, k // 3), 0, 8))
+    issue = f"Return the {what} of the leading {plural} whose sum stays {spoken.replace('_', ' ')} {k}{lifted.issue}."
     name = f"{what}_of_leading_{plural}_with_sum_{spoken}_{k}"
-    return Draft(name, plural, [*shuffled(rng, start), *loop, f"return {end}"], issue, args)
+
+    def args(r: random.Random) -> tuple:
+        return draws.integers(r, (k // 2, k // 3), 0, 8), *lifted.args(r)
+
+    return Draft(name, plural + lifted.params, [*shuffled(rng, start), *loop, f"return {end}"], issue, args)
 
 
 @template("state_machines")
@@ -172,13 +178,18 @@ def priced(rng: random.Random) -> Draft:
     each_, extra, p = rng.randint(2, 6), rng.randint(2, 9), comparison(rng, 3, 12)
     price = rng.choice(("cost", "price", "total"))
     sign, word = rng.choice((("+", "plus"), ("-", "minus")))
-    lines = [f"{price} = {amount} * {each_}", f"if {p.holds(amount)}:", [add(rng, price, sign, str(extra))]]
+    lifted = constants(rng, each=each_, extra=extra)
+    change = add(rng, price, sign, lifted.text["extra"])
+    lines = [f"{price} = {amount} * {lifted.text['each']}", f"if {p.holds(amount)}:", [change]]
     tail = ""
     if rng.random() < 0.5:
         lines = [f"if {amount} < 1:", ["return 0"], *lines]
         tail = ", 0 if there is less than 1"
-    issue = f"Return the {price} of the {amount} at {each_} each, {word} {extra} if {p.after}{tail}."
-    args = draws.one(lambda r: draws.integer(r, (*p.edges, 1), 0, 20))
+    issue = f"Return the {price} of the {amount} at {each_} each, {word} {extra} if {p.after}{tail}{lifted.issue}."
     name = f"{price}_of_{amount}_at_{each_}_each_{word}_{extra}_if_{p.after.replace(' ', '_')}"
     name += "_or_0" if tail else ""
-    return Draft(name, amount, [*lines, f"return {price}"], issue, args)
+
+    def args(r: random.Random) -> tuple[int, ...]:
+        return draws.integer(r, (*p.edges, 1), 0, 20), *lifted.args(r)
+
+    return Draft(name, amount + lifted.params, [*lines, f"return {price}"], issue, args)

@@ -103,6 +103,8 @@ def _both(rng: random.Random) -> Predicate:
     even, odd = ("even", "== 0", "!= 0"), ("odd", "== 1", "!= 1")
     word, yes, no = rng.choice((even, odd))
     bound = comparison(rng)
+    while bound.edges[0] % 2 != (word == "odd"):  # else ``above`` and ``at least`` would mean the same
+        bound = comparison(rng)
     test, anti = f"{{x}} % 2 {yes} and {bound.test}", f"{{x}} % 2 {no} or {bound.anti}"
     return Predicate(word, bound.after, test, anti, bound.edges)
 
@@ -121,5 +123,12 @@ def simple(rng: random.Random) -> Predicate:
 def natural(rng: random.Random) -> Predicate:
     """A predicate that tells integers from 0 on apart, without reference to their sign."""
     while (drawn := predicate(rng)).edges == (0,):
+        pass
+    return drawn
+
+
+def digit(rng: random.Random) -> Predicate:
+    """A predicate that tells the digits 0 to 9 apart."""
+    while len({(drawn := natural(rng)).accepts(value) for value in range(10)}) < 2:
         pass
     return drawn

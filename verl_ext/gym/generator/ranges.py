@@ -6,7 +6,7 @@ import random
 
 from verl_ext.gym.generator import draws, words
 from verl_ext.gym.generator.core import Draft, add, keep_if, shuffled, template
-from verl_ext.gym.generator.predicates import comparison, natural
+from verl_ext.gym.generator.predicates import comparison, digit, natural
 
 # words after the name, parameters, arguments of range, words of the issue
 _SPANS = (
@@ -76,7 +76,7 @@ def _digit_args(r: random.Random) -> tuple[int]:
 @template("numeric")
 def digit_fold(rng: random.Random) -> Draft:
     """``sum_of_even_digits_of_number``: digits by ``% 10`` and ``// 10``."""
-    p, number = natural(rng), rng.choice(("number", "value"))
+    p, number = digit(rng), rng.choice(("number", "value"))
     what, target, first, step = rng.choice(
         (
             ("sum", words.total(rng), "0", ("+", "digit")),

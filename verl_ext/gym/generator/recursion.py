@@ -6,7 +6,7 @@ import random
 
 from verl_ext.gym.generator import draws, words
 from verl_ext.gym.generator.core import Draft, shuffled, template
-from verl_ext.gym.generator.predicates import natural, predicate
+from verl_ext.gym.generator.predicates import digit, predicate
 
 
 @template("numeric")
@@ -39,7 +39,7 @@ def recursive_fold(rng: random.Random) -> Draft:
 @template("numeric")
 def recursive_digits(rng: random.Random) -> Draft:
     """``recursive_sum_of_even_digits_of_number``."""
-    number, p, base = rng.choice(("number", "value")), natural(rng), rng.choice((10, 10, 8))
+    number, p, base = rng.choice(("number", "value")), digit(rng), rng.choice((10, 10, 8))
     rest = rng.choice(("rest", "others"))
     what, combine = rng.choice((("sum", f"{rest} + digit"), ("count", f"{rest} + 1")))
     tail = "" if base == 10 else f"_in_base_{base}"

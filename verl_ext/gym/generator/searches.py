@@ -19,14 +19,16 @@ def index_where(rng: random.Random) -> Draft:
     (plural, item), p = words.noun(rng), predicate(rng)
     which = rng.choice(("first", "last"))
     style = rng.choice(("range", "keep", "enumerate"))
+    missing = words.missing(rng, "-1")
     test = p.holds(f"{plural}[i]")
     if which == "first" and style == "enumerate":
-        body = [f"for i, {item} in enumerate({plural}):", [f"if {p.holds(item)}:", ["return i"]], "return -1"]
+        body = [f"for i, {item} in enumerate({plural}):", [f"if {p.holds(item)}:", ["return i"]], missing.statement]
     elif which == "first":
-        body = [f"for i in range(len({plural})):", [f"if {test}:", ["return i"]], "return -1"]
+        body = [f"for i in range(len({plural})):", [f"if {test}:", ["return i"]], missing.statement]
     elif style == "range":
-        body = [f"for i in range(len({plural}) - 1, -1, -1):", [f"if {test}:", ["return i"]], "return -1"]
+        body = [f"for i in range(len({plural}) - 1, -1, -1):", [f"if {test}:", ["return i"]], missing.statement]
     else:
+        missing = words.Missing("return -1", "or_minus_1", "or -1 if there are none")
         found = rng.choice(("found", "last", "result"))
         body = [
             f"{found} = -1",
@@ -34,8 +36,8 @@ def index_where(rng: random.Random) -> Draft:
             [f"if {test}:", [f"{found} = i"]],
             f"return {found}",
         ]
-    issue = f"Return the {which} index of the {p.words(plural)}, or -1 if there are none."
-    return Draft(f"{which}_index_of_{p.name(plural)}_or_minus_1", plural, body, issue, _args(p))
+    issue = f"Return the {which} index of the {p.words(plural)}, {missing.issue}."
+    return Draft(f"{which}_index_of_{p.name(plural)}_{missing.name}", plural, body, issue, _args(p))
 
 
 @template("searching")
@@ -43,21 +45,22 @@ def element_where(rng: random.Random) -> Draft:
     """``first_of_values_above_3_or_none``."""
     (plural, item), p = words.noun(rng), predicate(rng)
     which = rng.choice(("first", "last"))
-    default, spoken = rng.choice((("None", "none"), ("0", "0"), ("-1", "minus_1")))
+    missing = words.missing(rng)
     hit = [f"if {p.holds(item)}:", [f"return {item}"]]
     if which == "first":
-        body = [f"for {item} in {plural}:", hit, f"return {default}"]
+        body = [f"for {item} in {plural}:", hit, missing.statement]
     elif rng.random() < 0.5:
-        body = [f"for {item} in {plural}[::-1]:", hit, f"return {default}"]
+        body = [f"for {item} in {plural}[::-1]:", hit, missing.statement]
     else:
+        missing = words.Missing("return None", "or_none", "or None if there are none")
         body = [
-            f"result = {default}",
+            "result = None",
             f"for {item} in {plural}:",
             [f"if {p.holds(item)}:", [f"result = {item}"]],
             "return result",
         ]
-    issue = f"Return the {which} of the {p.words(plural)}, or {default} if there are none."
-    return Draft(f"{which}_of_{p.name(plural)}_or_{spoken}", plural, body, issue, _args(p))
+    issue = f"Return the {which} of the {p.words(plural)}, {missing.issue}."
+    return Draft(f"{which}_of_{p.name(plural)}_{missing.name}", plural, body, issue, _args(p))
 
 
 @template("searching")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from verl_ext.gym.generator import draws, words
-from verl_ext.gym.generator.core import Draft, add, each, keep_if, shuffled, template
+from verl_ext.gym.generator.core import Draft, add, constants, each, keep_if, shuffled, template
 
 # plural word, test, complement
 _KINDS = (
@@ -112,19 +112,24 @@ def padded(rng: random.Random) -> Draft:
     fill, spoken = rng.choice(((".", "dots"), ("-", "dashes"), ("0", "zeros"), (" ", "spaces")))
     grow = f'{text} = "{fill}" + {text}' if side == "left" else f'{text} = {text} + "{fill}"'
     style = rng.choice(("while", "times", "cut"))
+    lifted = constants(rng, width=k)
+    width = lifted.text["width"]
     if style == "while":
-        body = [f"while len({text}) < {k}:", [grow], f"return {text}"]
+        body = [f"while len({text}) < {width}:", [grow], f"return {text}"]
     elif style == "times":
         join = f'"{fill}" * missing + {text}' if side == "left" else f'{text} + "{fill}" * missing'
-        body = [f"missing = {k} - len({text})", f"return {join}"]
+        body = [f"missing = {width} - len({text})", f"return {join}"]
     else:
-        keep = f"{text}[-{k}:]" if side == "left" else f"{text}[:{k}]"
-        body = [f"while len({text}) < {k}:", [grow], f"return {keep}"]
+        keep = f"{text}[-{width}:]" if side == "left" else f"{text}[:{width}]"
+        body = [f"while len({text}) < {width}:", [grow], f"return {keep}"]
     cut = f"_and_keep_{'last' if side == 'left' else 'first'}_{k}" if style == "cut" else ""
-    issue = f"Pad the {text} on the {side} with {spoken} to length {k}"
+    issue = f"Pad the {text} on the {side} with {spoken} to length {k}{lifted.issue}"
     issue += f", and keep only the {'last' if side == 'left' else 'first'} {k} characters." if cut else "."
-    args = draws.one(lambda r: draws.word(r, "abc", 9))
-    return Draft(f"pad_{text}_{side}_with_{spoken}_to_{k}{cut}", text, body, issue, args)
+
+    def args(r: random.Random) -> tuple:
+        return draws.word(r, "abc", 9), *lifted.args(r)
+
+    return Draft(f"pad_{text}_{side}_with_{spoken}_to_{k}{cut}", text + lifted.params, body, issue, args)
 
 
 @template("strings")
@@ -165,19 +170,22 @@ def shifted_letters(rng: random.Random) -> Draft:
     """``shift_letters_of_text_forward_by_3``, within a to z."""
     text, c, k = words.text(rng), _letter(rng), rng.randint(1, 9)
     way, sign = rng.choice((("forward", "+"), ("backward", "-")))
-    out = words.out(rng)
+    out, lifted = words.out(rng), constants(rng, steps=k)
     loop = [
         f"for {c} in {text}:",
         [
             f'place = ord({c}) - ord("a")',
-            f"place = (place {sign} {k}) % 26",
+            f"place = (place {sign} {lifted.text['steps']}) % 26",
             f'{out} += chr(place + ord("a"))',
         ],
     ]
-    issue = f"Shift each letter of the {text} {way} by {k} in the alphabet, round the end from z to a."
-    args = draws.one(lambda r: draws.word(r, "abcxyzm", 6))
+    issue = f"Shift each letter of the {text} {way} by {k}{lifted.issue} in the alphabet, with a after z."
     name = f"shift_letters_of_{text}_{way}_by_{k}"
-    return Draft(name, text, [f'{out} = ""', *loop, f"return {out}"], issue, args)
+
+    def args(r: random.Random) -> tuple:
+        return draws.word(r, "abcxyzm", 6), *lifted.args(r)
+
+    return Draft(name, text + lifted.params, [f'{out} = ""', *loop, f"return {out}"], issue, args)
 
 
 @template("strings")

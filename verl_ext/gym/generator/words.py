@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import dataclass
 
 PLURALS = {
     "values": "value",
@@ -52,3 +53,23 @@ def out(rng: random.Random) -> str:
 def best(rng: random.Random) -> str:
     """Accumulator of an extremum."""
     return rng.choice(("best", "result"))
+
+
+@dataclass(frozen=True)
+class Missing:
+    """What a function does when nothing qualifies: the statement, its words in the name and in the issue."""
+
+    statement: str
+    name: str
+    issue: str
+
+
+_RETURNED = {"None": "none", "0": "0", "-1": "minus_1"}
+
+
+def missing(rng: random.Random, *returned: str) -> Missing:
+    """Returns one of the given texts (default None, 0 or -1), or raises ValueError one time in five."""
+    if rng.random() < 0.2:
+        return Missing('raise ValueError("none")', "or_error", "or raise ValueError if there are none")
+    value = rng.choice(returned or tuple(_RETURNED))
+    return Missing(f"return {value}", f"or_{_RETURNED[value]}", f"or {value} if there are none")
