@@ -92,7 +92,7 @@ def quantified(rng: random.Random) -> Draft:
     def body(x: str) -> list:
         return [f"if {p.fails(x) if on_fail else p.holds(x)}:", [f"return {hit}"]]
 
-    what = "_".join(part for part in (p.before, p.after) if part).replace(" ", "_")
+    what = "_and_".join(part for part in (p.before, p.after) if part).replace(" ", "_")
     issue = f"Return whether {which} {plural} are {what.replace('_', ' ')}."
     lines = [*each(rng, plural, item, body), f"return {end}"]
     return Draft(f"{which}_{plural}_are_{what}", plural, lines, issue, _args(p))
