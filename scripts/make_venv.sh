@@ -23,9 +23,9 @@ if [[ ! -x $venv/bin/python ]]; then
 fi
 torch=$(grep -v '^#' requirements/torch.lock)
 say "1/3 $torch"
-pip install --quiet "$torch" -c requirements/cpu.lock
-say "2/3 $(grep -cv '^#' requirements/cpu.lock) locked packages (some minutes, about 2 GB)"
-pip install --quiet --no-deps -r requirements/cpu.lock
+pip install -qq "$torch" -c requirements/cpu.lock
+say "2/3 $(grep -cv '^#' requirements/cpu.lock) locked packages (about 4 minutes, 4 GB)"
+pip install -qq --no-deps -r requirements/cpu.lock
 say "3/3 verl-ext itself (editable)"
-pip install --quiet --no-deps --no-build-isolation -e .
+pip install -qq --no-deps --no-build-isolation -e .
 say "done: $venv ($(du -sh "$venv" | cut -f1)); next: make demo, make test, $venv/bin/verl-ext doctor"

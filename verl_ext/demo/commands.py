@@ -1,0 +1,168 @@
+"""`verl-ext demo`: build tasks, build TinyAgent, evaluate, train, evaluate, report; interrupted, it resumes."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from verl_ext.types import BadInput
+
+# Seconds on two cores, shown as the time left until a stage has its own estimate.
+EXPECTED_S = {"tasks": 180, "tiny": 180, "train": 600, "report": 10}
+_VERL_EXT = [sys.executable, "-m", "verl_ext.cli"]
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--seed", default=0, help="Of training: data order and sampling. Tasks and TinyAgent stay the same.")
+@click.option("--steps", default=60, help="Training steps.", type=click.IntRange(min=1))
+@click.option("--sessions", default=400, help="Least sessions for each split in an evaluation.", type=click.IntRange(1))
+@click.option("--out", default="runs/demo", help="Folder of the run.", type=click.Path(path_type=Path))
+@click.option("--tasks", help="Existing tasks to use.  [default: built in runs/tasks]", type=click.Path(path_type=Path))
+@click.option("--tiny", help="Existing model to use.  [default: built in runs/tiny]", type=click.Path(path_type=Path))
+@click.argument("overrides", nargs=-1)
+def demo(
+    seed: int, steps: int, sessions: int, out: Path, tasks: Path | None, tiny: Path | None, overrides: tuple[str, ...]
+) -> None:
+    """Train TinyAgent to repair Python functions on this machine's CPU, with pass rates before and after.
+
+    OVERRIDES are Hydra overrides of recipes/bugfix_grpo.yaml, e.g. actor_rollout_ref.actor.optim.lr=3e-4. All files go
+    below the run's folder: report.json, curve.png, transcripts.md, train.log. Interrupted, the same command goes on
+    where it was.
+    """
+    from rich.console import Console
+
+    from verl_ext.demo.stages import only_one
+
+    for override in overrides:
+        if "=" not in override:
+            raise BadInput(f"{override!r} is no override; write key=value, e.g. actor_rollout_ref.actor.optim.lr=3e-4")
+    console = Console(highlight=False)
+    with only_one(out):
+        _Demo(console, seed, steps, sessions, out, tasks, tiny, overrides).run()
+
+
+class _Demo:
+    def __init__(
+        self,
+        console: Any,
+        seed: int,
+        steps: int,
+        sessions: int,
+        out: Path,
+        tasks: Path | None,
+        tiny: Path | None,
+        overrides: tuple[str, ...],
+    ):
+        from verl_ext.demo.plan import Plan
+
+        self.console, self.out = console, out
+        self.built_tasks, self.built_tiny = tasks is None, tiny is None
+        self.plan = Plan(
+            tasks=tasks or Path("runs/tasks"),
+            model=tiny or Path("runs/tiny"),
+            out=out / "train",
+            steps=steps,
+            seed=seed,
+            sessions=sessions,
+            overrides=overrides,
+        )
+        self.environ = {**os.environ, "VERL_PLATFORM": "cpu", "TOKENIZERS_PARALLELISM": "false"}
+        self.seconds: dict[str, float] = {}
+
+    def run(self) -> None:
+        """All stages in order."""
+        stages = (
+            ("tasks", "bug-fixing tasks", self.tasks),
+            ("tiny", "TinyAgent: tokenizer, teacher, SFT", self.tiny),
+            ("train", "evaluate, train, evaluate", self.train),
+            ("report", "report", self.report),
+        )
+        for number, (name, title, stage) in enumerate(stages, 1):
+            left = sum(EXPECTED_S[later] for later, _, _ in stages[number - 1 :])
+            self.console.print(f"[bold]{number}/{len(stages)} {title}[/bold] (about {left / 60:.0f} min left in all)")
+            self.seconds[name] = stage()
+
+    def tasks(self) -> float:
+        """Build the tasks, or find them."""
+        folder = self.plan.tasks
+        if not self.built_tasks:
+            return self._given("--tasks", folder, "train.parquet")
+        inputs = {"seed": 0, "version": _version()}
+        argv = [*_VERL_EXT, "tasks", "build", "--seed", "0", "--out", str(folder)]
+        return self._build(folder / ".built.json", inputs, argv)
+
+    def tiny(self) -> float:
+        """Build TinyAgent, or find it."""
+        from verl_ext.demo.stages import file_digest
+
+        folder = self.plan.model
+        if not self.built_tiny:
+            return self._given("--tiny", folder, "config.json")
+        inputs = {"seed": 0, "version": _version(), "tasks": file_digest(self.plan.tasks / "train.parquet")}
+        argv = [*_VERL_EXT, "tiny", "build", "--tasks", str(self.plan.tasks), "--out", str(folder)]
+        return self._build(folder / ".built.json", inputs, argv)
+
+    def train(self) -> float:
+        """Evaluate, train, evaluate: one run of verl's trainer."""
+        from verl_ext.demo.stages import mark_done, read_json, seconds_if_done, write_json
+        from verl_ext.demo.train import train
+
+        inputs, folder = self.plan.inputs(), self.plan.out
+        known, done = folder / "inputs.json", folder / "done.json"
+        seconds = seconds_if_done(done, inputs)
+        if seconds is not None:
+            return self._skipped(seconds)
+        if folder.exists() and read_json(known) != inputs:
+            number = 1
+            while (aside := folder.with_name(f"{folder.name}.{number}")).exists():
+                number += 1
+            folder.rename(aside)
+            self.console.print(f"   settings or inputs changed: starting afresh; the earlier run is kept in {aside}")
+        write_json(known, inputs)
+        spent = read_json(folder / "spent.json") or 0.0
+        start = time.monotonic()
+        try:
+            train(self.plan, self.environ, self.console)
+        finally:
+            spent += time.monotonic() - start
+            write_json(folder / "spent.json", spent)
+        mark_done(done, inputs, spent)
+        return spent
+
+    def report(self) -> float:
+        """Table, picture, transcripts and report.json."""
+        from verl_ext.demo.report import write_report
+
+        start = time.monotonic()
+        write_report(self.plan, self.out, self.seconds, self.console)
+        return time.monotonic() - start
+
+    def _given(self, option: str, folder: Path, file: str) -> float:
+        if not (folder / file).is_file():
+            raise BadInput(f"{option} {folder} holds no {file}; leave the option out to have it built")
+        self.console.print(f"   using {folder}")
+        return 0.0
+
+    def _build(self, marker: Path, inputs: dict[str, Any], argv: list[str]) -> float:
+        from verl_ext.demo.stages import mark_done, run_visible, seconds_if_done
+
+        seconds = seconds_if_done(marker, inputs)
+        if seconds is not None:
+            return self._skipped(seconds)
+        seconds = run_visible(argv, self.environ)
+        mark_done(marker, inputs, seconds)
+        return seconds
+
+    def _skipped(self, seconds: float) -> float:
+        self.console.print(f"   done before, in {seconds:.0f} s")
+        return seconds
+
+
+def _version() -> str:
+    return importlib.metadata.version("verl-ext")
