@@ -1,7 +1,7 @@
-"""The outer jail's command line: which bubblewrap, which interpreter, which user, and what the jail may see of the host.
+"""The outer jail's command line: which bubblewrap, interpreter and user, and what the jail may see of the host.
 
-The jail sees ``/usr`` (with its links), the interpreter's prefix where that is elsewhere, and five files of ours, copied
-in by descriptor; all read-only. Everything else of the host is not there: no home, no ``/etc``, no task data.
+The jail sees ``/usr`` (with its links), the interpreter's prefix where that is elsewhere, and a few files of ours,
+copied in by descriptor; all read-only. Everything else of the host is not there: no home, no ``/etc``, no task data.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from verl_ext.types import BadInput
 NOBODY = 65534
 _HERE = Path(__file__).parent
 _JAIL = "/jail"
-_FILES = ("wire.py", "lockdown.py", "worker.py", "template.py")
+_FILES = ("wire.py", "lockdown.py", "refs.py", "worker.py", "handles.py", "template.py")
 _START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from verl_ext.sandbox.template import main; main()"
 # -s -S -P -B: no user or site packages, nothing from the working directory, no byte code written. Not -I, which would
 # ignore the fixed hash seed; the environment holds nothing else.
@@ -129,6 +129,15 @@ def start_plain() -> Process:
         raise
     finally:
         shutil.rmtree(root, ignore_errors=True)
+
+
+def start_tester() -> Process:
+    """Starts the trusted template that runs hidden pytest files: this interpreter with its packages, no isolation."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    path = os.pathsep.join([str(_HERE.parents[1]), *(entry for entry in sys.path if entry)])
+    env = {**_ENVIRONMENT, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": os.defpath}
+    start = "from verl_ext.sandbox.proxy_host import main; main()"
+    return _start([sys.executable, "-s", "-P", "-B", "-c", start, str(theirs.fileno())], ours, theirs, [], env)
 
 
 def _start(argv: list[str], ours: socket.socket, theirs: socket.socket, fds: list[int], env: dict) -> Process:

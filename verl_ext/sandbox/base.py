@@ -37,13 +37,12 @@ class Limits:
     restarts: int = 1
 
     def __post_init__(self) -> None:
+        least = {"address_space": 64 << 20, "processes": 2, "open_files": 8, "restarts": 0}
         for spec in fields(self):
-            value = getattr(self, spec.name)
-            least = {"restarts": 0, "processes": 2, "open_files": 8, "address_space": 64 << 20}.get(spec.name)
-            if (value <= 0) if least is None else (value < least):
-                raise BadInput(
-                    f"sandbox limit {spec.name}={value}: must be {f'at least {least}' if least is not None else 'positive'}"
-                )
+            value, bound = getattr(self, spec.name), least.get(spec.name)
+            if value < bound if bound is not None else value <= 0:
+                allowed = f"at least {bound}" if bound is not None else "positive"
+                raise BadInput(f"sandbox limit {spec.name}={value}: must be {allowed}")
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class Outcome:
     """What one case's call did, before anybody compares it.
 
     Attributes:
-        value: The returned value (for a class with ``then``: the tuple of the methods' results); None when there is none.
+        value: The returned value (for a class with ``then``: the tuple of the methods' results), None without one.
         raised: Name of the exception type that came out, else None.
         error: Exception text, or why there is no value; ``""`` for a value.
         failure: None when the call returned or raised in an orderly way; else one of ``import``, ``timeout``,

@@ -2,7 +2,7 @@
 
 Root must not start bubblewrap as root: the kernel exempts uid 0 from the process limit, and read-only root files stay
 readable. But nobody cannot see an interpreter below a 0700 home directory. So, in a mount namespace of its own, this
-script binds such paths below a fresh tmpfs that everyone may enter, changes to nobody for good, and executes bubblewrap.
+script binds such paths below a fresh tmpfs that everyone may enter, becomes nobody for good, and executes bubblewrap.
 Run as a script, since forking with Python code in between is unsafe in a process with threads.
 """
 

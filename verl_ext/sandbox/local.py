@@ -9,7 +9,7 @@ import warnings
 from collections.abc import AsyncIterator, Mapping
 from typing import Literal
 
-from verl_ext.sandbox import backend, oracle
+from verl_ext.sandbox import backend, oracle, proxy
 from verl_ext.sandbox.base import Limits, Outcome
 from verl_ext.sandbox.slot import Slot
 from verl_ext.types import BadInput, Case, InfrastructureError, Tests, Verdict
@@ -45,8 +45,9 @@ class LocalSandbox:
         self.isolation = "none" if isolation == "none" else "bubblewrap"
         self.limits = limits or Limits()
         start = backend.start_plain if self.isolation == "none" else backend.start_jailed
-        self._slots = [Slot(start) for _ in range(workers)]
-        self._free: asyncio.LifoQueue[Slot] = asyncio.LifoQueue()
+        # The second of a pair runs pytest files; it is started by the first grade that has some.
+        self._slots = [(Slot(start), Slot(backend.start_tester)) for _ in range(workers)]
+        self._free: asyncio.LifoQueue[tuple[Slot, Slot]] = asyncio.LifoQueue()
         for slot in reversed(self._slots):
             self._free.put_nowait(slot)
         self._closed = False
@@ -57,30 +58,33 @@ class LocalSandbox:
             raise BadInput("grade: no tests; a verdict needs at least one case or pytest file")
         limits = limits or self.limits
         begin = time.perf_counter()
-        results, failure = [], None
-        async with self._slot() as slot:
-            for case, outcome in zip(
-                tests.cases, await oracle.evaluate(slot, sources, tests, limits) if tests.cases else [], strict=True
-            ):
-                result, kind = oracle.judge(case, outcome)
-                results.append(result)
-                failure = failure or kind
-        return Verdict(failure is None, tuple(results), "oracle", failure, time.perf_counter() - begin)
+        async with self._slot() as (slot, tester):
+            judged = []
+            if tests.cases:
+                outcomes = await oracle.evaluate(slot, sources, tests, limits)
+                judged += [oracle.judge(case, outcome) for case, outcome in zip(tests.cases, outcomes, strict=True)]
+            if tests.files:
+                judged += await proxy.grade(slot, tester, sources, tests, limits)
+        results = tuple(result for result, _ in judged)
+        failure = next((kind for _, kind in judged if kind is not None), None)
+        passed = bool(results) and all(result.passed for result in results)
+        trust = "proxy" if tests.files else "oracle"
+        return Verdict(passed, results, trust, failure, time.perf_counter() - begin)
 
     async def evaluate(
         self, sources: Mapping[str, str], tests: Tests, limits: Limits | None = None
     ) -> tuple[Outcome, ...]:
         """Runs the cases without comparing; see :meth:`Sandbox.evaluate`."""
-        async with self._slot() as slot:
+        async with self._slot() as (slot, _):
             return tuple(await oracle.evaluate(slot, sources, tests, limits or self.limits))
 
     async def aclose(self) -> None:
         """Ends every template and run."""
         self._closed = True
-        await asyncio.gather(*(slot.close() for slot in self._slots))
+        await asyncio.gather(*(slot.close() for pair in self._slots for slot in pair))
 
     @contextlib.asynccontextmanager
-    async def _slot(self) -> AsyncIterator[Slot]:
+    async def _slot(self) -> AsyncIterator[tuple[Slot, Slot]]:
         if self._closed:
             raise InfrastructureError("sandbox: it is closed")
         slot = await self._free.get()
@@ -100,7 +104,7 @@ async def open_sandbox(isolation: Isolation = "auto", workers: int = 2, limits: 
     if sandbox.isolation == "none":
         warnings.warn("sandbox: isolation='none' runs untrusted code with your rights", stacklevel=2)
     try:
-        for slot in sandbox._slots:
+        for slot, _ in sandbox._slots:
             await slot.open()
         outcome = (await sandbox.evaluate({"probe.py": "def f(): return 1"}, _PROBE))[0]
     except InfrastructureError as error:

@@ -125,7 +125,7 @@ def adopt_orphans() -> None:
 
 
 def set_limits(limits: dict, processes: bool) -> None:
-    """Hard resource limits. ``processes``: also the number of processes, which only counts rightly in a user namespace."""
+    """Hard resource limits; ``processes``: also their number, which only counts rightly in a user namespace."""
     pairs = [
         (resource.RLIMIT_AS, limits["address_space"]),
         (resource.RLIMIT_FSIZE, limits["file_bytes"]),

@@ -15,8 +15,9 @@ import signal
 import socket
 import sys
 import tempfile
+from collections.abc import Callable
 
-from verl_ext.sandbox import lockdown, worker
+from verl_ext.sandbox import handles, lockdown, worker
 
 _GRACE = 0.2  # seconds for the init to tell how a run ended, once its channel is closed
 _SETUP_FAILED = 99
@@ -29,8 +30,12 @@ _WARM = (
 )
 
 
-def main() -> None:
-    """Arguments ``CONTROL_FD jail|plain``: serves until the trusted process hangs up."""
+def main(work: "Callable[[socket.socket, str], None] | None" = None) -> None:
+    """Arguments ``CONTROL_FD jail|plain``: serves until the trusted process hangs up.
+
+    Args:
+        work: What a run does with its channel and place; by default the untrusted worker, under its limits.
+    """
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     jailed = sys.argv[2] == "jail"
@@ -66,7 +71,7 @@ def main() -> None:
                 if jailed:
                     _init(channel, limits, program, place, owner)
                 else:
-                    _run_plain(channel, limits, place)
+                    _run_plain(channel, limits, place, work)
             except BaseException as error:
                 _give_up(channel, error)
         channel.close()
@@ -123,18 +128,23 @@ def _init(channel: socket.socket, limits: dict, program: bytes, place: str, owne
             os._exit(code if code >= 0 else 128 - code)
 
 
-def _run_plain(channel: socket.socket, limits: dict, place: str) -> None:
+def _run_plain(channel: socket.socket, limits: dict, place: str, work: "Callable | None") -> None:
     os.setsid()
-    lockdown.set_limits(limits, processes=False)
-    _work(channel, place)
+    if work is None:
+        lockdown.set_limits(limits, processes=False)
+    _work(channel, place, work)
 
 
-def _work(channel: socket.socket, place: str) -> None:
+def _work(channel: socket.socket, place: str, work: "Callable | None" = None) -> None:
     channel.sendall(b'{"id":"ready"}\n')
     try:
-        worker.serve(channel, os.path.join(place, "work"))
+        (work or _serve)(channel, os.path.join(place, "work"))
     finally:
         os._exit(0)
+
+
+def _serve(channel: socket.socket, place: str) -> None:
+    worker.serve(channel, place, handles.HANDLERS)
 
 
 def _give_up(channel: socket.socket, error: BaseException) -> None:

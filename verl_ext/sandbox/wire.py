@@ -11,7 +11,7 @@ This file runs on both sides of the jail's wall, so it imports nothing but the s
 import json
 import math
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Any
 
 MAX_DEPTH = 64
 MAX_NODES = 200_000
@@ -24,15 +24,15 @@ class WireError(ValueError):
     """A value that may not cross, or bytes that are not one."""
 
 
-Other = Optional[Callable[[Any], Any]]
+Other = Callable[[Any], Any] | None
 
 
 def encode(value: Any, other: Other = None) -> Any:
     """Turns a plain value into what ``json.dumps`` takes.
 
     Args:
-        value: None, bool, int, float (also nan, inf), str, bytes, list, tuple, dict, set, frozenset, nested, of exactly
-            these types.
+        value: None, bool, int, float (also nan, inf), str, bytes, list, tuple, dict, set, frozenset, nested;
+            of exactly these types.
         other: Gives the list to send, under the tag ``ref``, for a value of another type.
 
     Returns:
