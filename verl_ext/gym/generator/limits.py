@@ -190,6 +190,6 @@ def priced(rng: random.Random) -> Draft:
     name += "_or_0" if tail else ""
 
     def args(r: random.Random) -> tuple[int, ...]:
-        return draws.integer(r, (*p.edges, 1), 0, 20), *lifted.args(r)
+        return draws.integer(r, (*p.edges, 1), -5, 20), *lifted.args(r)
 
     return Draft(name, amount + lifted.params, [*lines, f"return {price}"], issue, args)

@@ -145,6 +145,7 @@ def sliced(rng: random.Random) -> Draft:
             ("double_first_{1}_of_{0}", "[:{1}]", "[{1}:]", "{h} + {h} + {t}", "the {0} with the first {1} repeated"),
         )
     )
+    k += k == 1 and kind.startswith("reverse")  # one element reversed is no change
     fill = {"h": head, "t": tail}
     lines = [f"{head} = {plural}{first.format(plural, k, k + 1)}"]
     if second:

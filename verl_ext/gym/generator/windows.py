@@ -15,6 +15,7 @@ def window_fold(rng: random.Random) -> Draft:
     (plural, _), k = words.noun(rng), rng.randint(2, 4)
     kind, call = rng.choice((("sum", "sum"), ("maximum", "max"), ("minimum", "min")))
     what = rng.choice(("largest", "smallest", "list", "count"))
+    near = (1, 4)
     window = f"{call}({plural}[i : i + {k}])"
     head = f"for i in range(len({plural}) - {k - 1}):"
     if what == "list":
@@ -25,6 +26,7 @@ def window_fold(rng: random.Random) -> Draft:
         meaning = meaning.replace("maximums", "maxima").replace("minimums", "minima")
     elif what == "count":
         p, count = comparison(rng), words.count(rng)
+        near = (p.edges[0] // k, 1) if kind == "sum" else p.edges
         body = [f"{count} = 0", head, [f"if {p.holds(window)}:", [f"{count} += 1"]], f"return {count}"]
         name = f"count_of_{k}_neighbours_in_{plural}_with_{p.name(kind)}"
         meaning = f"how many windows have a {p.words(kind)}, out of all windows"
@@ -34,7 +36,7 @@ def window_fold(rng: random.Random) -> Draft:
         body = [f"{best} = None", head, update, f"return {best}"]
         name, meaning = f"{what}_{kind}_of_{k}_neighbours_in_{plural}_or_none", f"the {what} {kind} (None without any)"
     issue = f"Return {meaning} of {k} neighbours in the {plural}."
-    args = draws.one(lambda r: draws.integers(r, (1, 4), -3, 8))
+    args = draws.one(lambda r: draws.integers(r, near, -3, 8, longest=9))
     return Draft(name, plural, body, issue, args)
 
 
