@@ -7,6 +7,6 @@ await sandbox.aclose()
 
 from verl_ext.sandbox.base import Limits, Outcome, Sandbox
 from verl_ext.sandbox.local import LocalSandbox, open_sandbox
-from verl_ext.sandbox.probe import probe
+from verl_ext.sandbox.selfcheck import probe
 
 __all__ = ["Limits", "LocalSandbox", "Outcome", "Sandbox", "open_sandbox", "probe"]

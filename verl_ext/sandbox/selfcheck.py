@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import getpass
 import os
+import secrets
 import socket
 import tempfile
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import NamedTuple
 
 from verl_ext.sandbox import backend
 from verl_ext.sandbox.base import Limits, Outcome
-from verl_ext.sandbox.local import Isolation, open_sandbox
+from verl_ext.sandbox.local import Isolation, LocalSandbox, open_sandbox
 from verl_ext.types import BadInput, Case, InfrastructureError, Tests
 
 
@@ -51,14 +52,16 @@ def read(path):
     except OSError:
         return None
 
-def daemon():
+def daemon(name):
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
+            with open("/proc/self/comm", "w") as file:
+                file.write(name)
             time.sleep(600)
         os._exit(0)
     os.wait()
-    return os.getpid()
+    return name in [open(f"/proc/{pid}/comm").read().strip() for pid in os.listdir("/proc") if pid.isdigit()]
 
 def memory():
     return len(bytearray(2 << 30))
@@ -105,7 +108,7 @@ async def _probe(isolation: Isolation) -> list[Check]:
         await sandbox.aclose()
 
 
-async def _attempts(sandbox) -> list[Check]:
+async def _attempts(sandbox: LocalSandbox) -> list[Check]:
     limits = Limits(cpu_seconds=0.3, call_seconds=5.0)
 
     async def call(name: str, *args) -> Outcome:
@@ -134,10 +137,9 @@ async def _attempts(sandbox) -> list[Check]:
         os.chmod(file.name, 0o644)
         leaked = [path for path in (file.name, "/etc/passwd", __file__) if (await call("read", path)).value is not None]
     checks.append(Check("host files hidden", not leaked, f"readable: {', '.join(leaked) or 'none'}"))
-    before = _descendants(os.getpid())
-    await call("daemon")
-    await asyncio.sleep(0.05)
-    left = [pid for pid in _descendants(os.getpid()) - before if _command(pid) == "sleeper"]
+    name = f"left-{secrets.token_hex(4)}"
+    await call("daemon", name)
+    left = running(name)
     started = (await call("processes")).value
     checks += [
         Check("processes reaped", not left, "a daemon is gone when the grade is"),
@@ -152,29 +154,16 @@ async def _attempts(sandbox) -> list[Check]:
     return checks
 
 
-def _descendants(pid: int) -> set[int]:
-    """Process ids below ``pid``, on the host."""
-    parents: dict[int, list[int]] = {}
+def running(name: str) -> list[int]:
+    """Process ids on this host whose command name is ``name``."""
+    found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, ValueError, IndexError):
-                continue
-            parents.setdefault(parent, []).append(int(entry.name))
-    found, front = set(), [pid]
-    while front:
-        children = parents.get(front.pop(), [])
-        found.update(children)
-        front += children
+        try:
+            if entry.name.isdigit() and (entry / "comm").read_text().strip() == name:
+                found.append(int(entry.name))
+        except OSError:
+            continue  # it ended meanwhile
     return found
-
-
-def _command(pid: int) -> str:
-    try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
-        return ""
 
 
 def probe(isolation: Isolation = "auto") -> list[Check]:
