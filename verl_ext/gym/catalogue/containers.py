@@ -13,9 +13,9 @@ def _none(r):
 
 def _cached(r):
     steps = []
-    for _ in range(r.randint(3, 9)):
-        key = r.choice("abcd")
-        steps.append(r.choice((("put", (key, r.randint(0, 9))), ("put", (key, r.randint(0, 9))), ("get", (key,)))))
+    for _ in range(r.randint(4, 10)):
+        key = r.choice("abc")
+        steps.append(r.choice((("put", (key, r.randint(0, 9))), ("get", (key,)))))
     return [*steps, ("keys", ())]
 
 

@@ -1,6 +1,6 @@
 """Graphs as dicts of neighbour lists, grids, trees as nested tuples."""
 
-from verl_ext.gym.program import Program, function, stateful
+from verl_ext.gym.program import Program, function, ordered, stateful
 
 
 def _function(name, issue, args, source) -> Program:
@@ -52,8 +52,8 @@ def _search_tree(r):
         root = r.randrange(len(values))
         return values[root], build(values[:root]), build(values[root + 1 :])
 
-    values = sorted(r.sample(range(10), r.randint(0, 5)))
-    return build(values) if r.random() < 0.6 else _tree(r)
+    values = sorted(r.sample(range(10), r.randint(0, 5))) if r.random() < 0.5 else ordered(r, 0, 3, 4)
+    return build(values) if r.random() < 0.85 else _tree(r)
 
 
 PROGRAMS: tuple[Program, ...] = (

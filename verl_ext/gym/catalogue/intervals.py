@@ -18,14 +18,20 @@ def _intervals(r, most=5):
 
 def _lasting(r, most=5):
     """Intervals of at least length one."""
-    return several(r, lambda r: (lambda s: (s, s + r.randint(1, 4)))(r.randint(0, 9)), most)
+    return several(r, _cut, most)
 
 
 def _touching(r):
     """Two intervals, often with a common end."""
     first = _interval(r, 5)
     start = r.choice((first[0], first[1], first[1] + 1, first[0] - 2, r.randint(0, 8)))
-    return first, (start, start + r.randint(0, 4))
+    second = (start, start + r.randint(0, 4))
+    return r.choice(((first, second), (second, first)))
+
+
+def _cut(r, high=9):
+    start = r.choice((2, r.randint(0, high)))
+    return start, start + r.randint(1, 6)
 
 
 def _disjoint(r):
@@ -203,10 +209,7 @@ def numbers_to_ranges(numbers):
         "subtract_interval",
         "Cut the half-open interval cut out of the half-open interval base; return the parts that remain, from "
         "left to right, without empty ones.",
-        lambda r: (
-            (2, r.randint(3, 8)),
-            (lambda s: (s, s + r.randint(1, 6)))(r.randint(0, 9)),
-        ),
+        lambda r: ((2, r.randint(3, 8)), _cut(r)),
         """
 def subtract_interval(base, cut):
     start, end = base
@@ -251,7 +254,7 @@ def rooms_needed(meetings):
         lambda r: [
             r.choice((("book", span), ("book", span), ("book", span), ("busy_at", span[:1]), ("count", ())))
             for span in [
-                (s, s + r.choice((1, 2, 3, 3) if r.random() < 0.93 else (0, -1)))
+                (s, s + r.choice((1, 2, 3, 3) if r.random() < 0.92 else (0, 0, -1)))
                 for s in (r.randint(0, 7) for _ in range(r.randint(2, 7)))
             ]
         ],

@@ -52,10 +52,12 @@ def _board(r):
     """A noughts-and-crosses board, often with a full line."""
     cells = [r.choice("xo.") for _ in range(9)]
     if r.random() < 0.75:
-        line = r.choice(((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), (0, 4, 8), (2, 4, 6)))
-        mark = r.choice("xo.")
+        diagonals = ((0, 4, 8), (2, 4, 6))
+        line = r.choice(((0, 1, 2), (3, 4, 5), (6, 7, 8), (0, 3, 6), (1, 4, 7), (2, 5, 8), *diagonals * 3))
+        mark = r.choice("xoxo.")
         for index in line:
             cells[index] = mark
+        cells[r.choice(line)] = r.choice((mark, mark, "."))
     return (["".join(cells[start : start + 3]) for start in (0, 3, 6)],)
 
 
@@ -131,7 +133,7 @@ def diagonal_difference(matrix):
     _function(
         "spiral_order",
         "List the values of a matrix in a clockwise spiral that starts at the top left.",
-        lambda r: (_matrix(r, low=0, high=9),),
+        lambda r: (_matrix(r, r.randint(1, 5), r.randint(1, 5), 0, 9),),
         '''
 def spiral_order(matrix):
     """List the values of a matrix in a clockwise spiral."""

@@ -12,6 +12,13 @@ def _weighted(r):
     return ints(r, -3, 9, count, count), ints(r, 0, 3, count, count - (r.random() < 0.2))
 
 
+def _bounded(r):
+    """A value on, beside or away from the limits of a range, which may be empty or reversed."""
+    low = r.randint(-3, 4)
+    high = low + r.choice((-1, 0, 1, 3, 5))
+    return near(r, low, high, r.randint(-6, 9)), low, high
+
+
 def _sides(r):
     a, b = r.randint(0, 6), r.randint(1, 6)
     return a, b, r.choice((a, b, a + b, a + b - 1, r.randint(1, 6), 0))
@@ -21,7 +28,7 @@ PROGRAMS: tuple[Program, ...] = (
     _function(
         "clamp",
         "Limit value to the closed range from low to high. A range with low above high is a ValueError.",
-        lambda r: (r.randint(-6, 12), r.randint(-3, 4), r.randint(1, 8)),
+        _bounded,
         '''
 def clamp(value, low, high):
     """Limit value to the closed range from low to high."""
@@ -66,7 +73,7 @@ def greatest_common_divisor(a, b):
     _function(
         "is_prime",
         "Tell whether number is prime.",
-        lambda r: (r.choice((0, 1, 2, 3, 4, 9, 25, 49, -3, r.randint(5, 130), r.randint(5, 130))),),
+        lambda r: (r.choice((r.randint(0, 4), near(r, 1, 2), near(r, 9, 25, 49), r.randint(-1, 130))),),
         '''
 def is_prime(number):
     """Tell whether number is prime."""
@@ -163,8 +170,9 @@ def round_half_up(total, parts):
     ),
     _function(
         "fibonacci_number",
-        "Return the Fibonacci number with the given index, where index 0 gives 0 and index 1 gives 1.",
-        lambda r: (r.randint(0, 25),),
+        "Return the Fibonacci number with the given index, where index 0 gives 0 and index 1 gives 1. "
+        "A negative index is a ValueError.",
+        lambda r: (r.choice((-2, -1, 0, 1, r.randint(0, 25), r.randint(2, 25), r.randint(2, 25))),),
         """
 def fibonacci_number(index):
     if index < 0:
@@ -218,7 +226,7 @@ def weighted_mean_floor(values, weights):
     _function(
         "reverse_digits",
         "Reverse the decimal digits of number and keep its sign, so -120 becomes -21.",
-        lambda r: (r.choice((0, 7, 10, -120, -5, r.randint(-999, 999), r.randint(-99999, 99999))),),
+        lambda r: (r.choice((r.randint(-2, 2), 10, -120, r.randint(-999, 999), r.randint(-99999, 99999))),),
         """
 def reverse_digits(number):
     sign = 1

@@ -1,6 +1,6 @@
 """Reading small notations: numbers, keys and values, brackets, versions, expressions."""
 
-from verl_ext.gym.program import Program, function, ints, word, words
+from verl_ext.gym.program import Program, function, ints, near, word, words
 
 
 def _function(name, issue, args, source) -> Program:
@@ -56,7 +56,15 @@ def _version(r):
 
 def _versions(r):
     first = _version(r)
-    return first, r.choice((first, first + ".0", first + ".1", _version(r), _version(r)))
+    pair = first, r.choice((first, first + ".0", first + ".1", _version(r), _version(r)))
+    return r.choice((pair, pair[::-1]))
+
+
+def _pattern(r):
+    """A pattern and a text that it often fits."""
+    pattern = word(r, "ab*?", 5)
+    text = "".join(word(r, "ab", 2) if c == "*" else r.choice("ab") if c == "?" else c for c in pattern)
+    return pattern, r.choice((text, text, text[1:], text + "a", word(r, "ab", 5)))
 
 
 def _csv(r):
@@ -68,7 +76,19 @@ PROGRAMS: tuple[Program, ...] = (
         "parse_integer",
         "Read a whole number with an optional sign. Anything else, an empty text included, is a ValueError.",
         lambda r: (
-            r.choice(("", "-", "+7", "-0", "12a", " 5", word(r, "0123456789", 4, 1), "-" + word(r, "012-", 3))),
+            r.choice(
+                (
+                    "",
+                    "-",
+                    "+7",
+                    "-0",
+                    "12a",
+                    " 5",
+                    word(r, "0189", 4, 1),
+                    word(r, "0189", 4, 1),
+                    "-" + word(r, "09-", 3),
+                )
+            ),
         ),
         '''
 def parse_integer(text):
@@ -294,7 +314,9 @@ def parse_numbers_or_default(texts, default):
     _function(
         "format_thousands",
         "Write a whole number with a comma between groups of three digits, and its sign in front.",
-        lambda r: (r.choice((0, 999, 1000, -1000, -999, 100000, r.randint(-(10**7), 10**7), r.randint(-2000, 2000))),),
+        lambda r: (
+            r.choice((near(r, 0), near(r, 1000, -1000, 10**6), r.randint(-2000, 2000), r.randint(-(10**7), 10**7))),
+        ),
         """
 def format_thousands(number):
     digits = str(abs(number))
@@ -312,7 +334,7 @@ def format_thousands(number):
     _function(
         "wildcard_match",
         "Tell whether a pattern fits the whole text, where ? stands for one character and * for any number of them.",
-        lambda r: (word(r, "ab*?", 5), word(r, "ab", 5)),
+        _pattern,
         '''
 def wildcard_match(pattern, text):
     """Tell whether the pattern fits the whole text."""

@@ -11,6 +11,11 @@ def _ordered_and_target(r):
     return ordered(r, 0, 9, 8), r.randint(-1, 10)
 
 
+def _ordered_and_sum(r):
+    values = ordered(r, 0, 9, 7)
+    return values, sum(r.sample(values, 2)) if len(values) > 1 and r.random() < 0.6 else r.randint(0, 18)
+
+
 def _rotated(r):
     values = sorted(r.sample(range(10), r.randint(0, 7)))
     cut = r.randint(0, 6)
@@ -74,7 +79,7 @@ def count_in_sorted(values, target):
     _function(
         "last_index_of",
         "Return the last index at which target stands in items, or None.",
-        lambda r: (ints(r, 0, 3, 8), r.randint(0, 4)),
+        lambda r: (ints(r, 0, 3, 5), r.randint(0, 3)),
         """
 def last_index_of(items, target):
     index = len(items) - 1
@@ -89,7 +94,7 @@ def last_index_of(items, target):
         "pair_with_sum",
         "Find in an ascending list two positions whose values add up to target: the outermost such pair, as a "
         "tuple, or None.",
-        lambda r: (ordered(r, 0, 9, 7), r.randint(0, 18)),
+        _ordered_and_sum,
         '''
 def pair_with_sum(values, target):
     """Find two positions of an ascending list whose values add up to target."""
@@ -109,7 +114,7 @@ def pair_with_sum(values, target):
     _function(
         "closest_value",
         "Return the value nearest to target; of two equally near the smaller one. An empty list is a ValueError.",
-        lambda r: (ints(r, -5, 9, 6), r.randint(-5, 9)),
+        lambda r: (ints(r, -4, 5, 6), r.randint(-2, 3)),
         """
 def closest_value(values, target):
     if not values:

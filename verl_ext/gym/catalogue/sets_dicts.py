@@ -215,7 +215,7 @@ def total_stock_value(amounts, prices):
     _function(
         "is_subset_with_counts",
         "Tell whether a word can be built from the letters given, each used at most as often as it is there.",
-        lambda r: (word(r, "abc", 4), word(r, "abc", 7)),
+        lambda r: (word(r, "ab", 4), word(r, "ab", 5)),
         """
 def is_subset_with_counts(word, letters):
     available = {}

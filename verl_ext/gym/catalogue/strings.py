@@ -11,8 +11,9 @@ def _pair(r):
     """Two words that often are equal, or share a prefix or a letter count."""
     first = word(r, "abc", 6)
     letters = list(first)
+    other = first[:-1] + r.choice("abc")
     r.shuffle(letters)
-    return first, r.choice((first, first[:-1], first + word(r, "abc", 2), "".join(letters), word(r, "abc", 6)))
+    return first, r.choice((first, first[:-1], other, first + word(r, "abc", 2), "".join(letters), word(r, "abc", 6)))
 
 
 def _same_length(r):
@@ -128,7 +129,7 @@ def are_anagrams(first, second):
         "truncate_text",
         "Shorten text to at most width characters. Text that is too long ends in two dots, which count towards "
         "the width; a width below 3 simply cuts the text.",
-        lambda r: (word(r, "abcdef", 9), r.randint(0, 9)),
+        lambda r: (word(r, "abcdef", 8, 1), r.choice((2, 3, 3, 4, r.randint(0, 8)))),
         '''
 def truncate_text(text, width):
     """Shorten text to at most width characters."""
