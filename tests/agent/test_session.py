@@ -1,0 +1,52 @@
+"""The session record and reading of calls, by hand-made cases."""
+
+import pytest
+
+from verl_ext.agent.session import Session, action_of, ids_digest
+from verl_ext.types import Observation, StopReason
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "error"),
+    [
+        ("submit", "{}", None),
+        ("edit", '{"line": 3, "op": "negate"}', None),
+        (None, None, "no tool call"),
+        ("edit", '{"line": ', "arguments are not JSON"),
+        ("edit", "[1]", "arguments are not an object"),
+    ],
+)
+def test_action_of(name, arguments, error):
+    action = action_of(name, arguments)
+    assert action.tool == (name or "")
+    assert (action.error or "").startswith(error or "") and bool(action.error) == bool(error)
+
+
+def test_turn_table_and_invalid_run():
+    session = Session(prompt_ids=[1, 2], ids=[1, 2])
+    good = Observation("ok", done=False, anchor="a", potential=0.5, seconds=0.25)
+    bad = Observation("what?", done=False, anchor="a", potential=0.5, valid=False)
+    session.mask = [1, 1, 1]
+    session.add_turn(0, action_of("run_tests", "{}"), good, potential=0.25)
+    session.mask += [0, 0, 1, 1]
+    session.add_turn(5, action_of(None, None), bad, potential=0.5)
+    session.stop = StopReason.MAX_TURNS
+    record = session.record()
+    assert [(t["start"], t["end"], t["tool"], t["potential"]) for t in record["turns"]] == [
+        (0, 3, "run_tests", 0.25),
+        (5, 7, "", 0.5),
+    ]
+    assert session.invalid_run == 1 and record["stop"] == "max_turns" and record["sandbox_s"] == 0.25
+    session.add_turn(7, action_of("submit", "{}"), good, potential=0.5)
+    assert session.invalid_run == 0
+
+
+def test_digest_sees_every_id():
+    assert ids_digest([1, 23]) != ids_digest([12, 3]) != ids_digest([1, 2, 3])
+
+
+def test_stop_reasons_follow_the_design_table():
+    infrastructure = {"sandbox_error", "grader_error", "server_error", "aborted"}
+    truncated = {"response_budget", "context_overflow", "wall_clock", "invalid_calls"}
+    assert {str(r) for r in StopReason if r.infrastructure} == infrastructure
+    assert {str(r) for r in StopReason if r.truncated} == truncated

@@ -1,0 +1,93 @@
+"""Bad input is refused in one line before anything starts."""
+
+import pytest
+from omegaconf import OmegaConf
+
+from verl_ext.config import Config, SandboxConfig, parse, validate_or_exit
+from verl_ext.types import BadInput
+
+
+def config(**ours):
+    return OmegaConf.create({"verl_ext": ours})
+
+
+def test_defaults_and_overrides():
+    assert parse(OmegaConf.create({})) == Config()
+    parsed = parse(config(truncated="mask", sandbox={"workers": 3}))
+    assert parsed.truncated == "mask" and parsed.sandbox == SandboxConfig(workers=3)
+
+
+@pytest.mark.parametrize(
+    ("ours", "says"),
+    [
+        ({"toools": "ops"}, "verl_ext.toools is not a setting; known are: tools"),
+        ({"tools": "vim"}, "verl_ext.tools='vim' is not one of ops, code"),
+        ({"truncated": "drop"}, "verl_ext.truncated='drop' is not one of mask, zero, score"),
+        ({"wall_clock_s": 0}, "verl_ext.wall_clock_s=0 must be greater than 0"),
+        ({"max_invalid_calls": "three"}, "verl_ext.max_invalid_calls='three' must be int"),
+        ({"sandbox": {"backend": "docker"}}, "verl_ext.sandbox.backend='docker' is not one of local"),
+        ({"sandbox": {"jail": 1}}, "verl_ext.sandbox.jail is not a setting"),
+        ({"truncated_in_baseline": False}, "needs verl_ext.truncated=mask"),
+    ],
+)
+def test_one_line_names_key_value_and_what_is_allowed(ours, says):
+    with pytest.raises(BadInput) as error:
+        parse(config(**ours))
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def recipe(**changes):
+    """The parts of a recipe that validation reads, valid but for files that do not exist."""
+    base = OmegaConf.create(
+        {
+            "verl_ext": {},
+            "trainer": {"use_v1": True, "device": "cpu", "v1": {"trainer_mode": "bugfix_sync"}},
+            "reward": {"reward_manager": {"name": "verifier"}},
+            "algorithm": {"adv_estimator": "grpo"},
+            "data": {"train_files": "nowhere/train.parquet", "val_files": []},
+            "actor_rollout_ref": {
+                "model": {"path": "nowhere/model"},
+                "rollout": {
+                    "n": 8,
+                    "calculate_log_probs": True,
+                    "agent": {"default_agent_loop": "bugfix"},
+                    "multi_turn": {"max_assistant_turns": 6},
+                },
+            },
+        }
+    )
+    for key, value in changes.items():
+        OmegaConf.update(base, key.replace("__", "."), value)
+    return base
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"trainer__use_v1": False}, "trainer.use_v1=false"),
+        ({"trainer__v1__trainer_mode": "sync"}, "set trainer.v1.trainer_mode=bugfix_sync"),
+        ({"reward__reward_manager__name": "naive"}, "set reward.reward_manager.name=verifier"),
+        ({"actor_rollout_ref__rollout__n": 1}, "use 2 or more"),
+        ({"actor_rollout_ref__rollout__calculate_log_probs": False}, "set it to true"),
+        ({"trainer__device": "cuda"}, "for a CPU run use both"),
+        ({}, "nowhere/model holds no config.json; run: verl-ext tiny build"),
+    ],
+)
+def test_recipe_is_refused_with_status_2(changes, says, capsys, monkeypatch):
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    with pytest.raises(SystemExit) as stop:
+        validate_or_exit(recipe(**changes))
+    line = capsys.readouterr().err
+    assert stop.value.code == 2 and line.startswith("error: ") and says in line and line.count("\n") == 1
+
+
+def test_missing_data_names_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(SystemExit):
+        validate_or_exit(recipe(actor_rollout_ref__model__path=str(tmp_path)))
+    assert "nowhere/train.parquet does not exist; run: verl-ext tasks build" in capsys.readouterr().err
+
+
+def test_other_recipes_pass_untouched():
+    validate_or_exit(OmegaConf.create({"trainer": {"use_v1": False}}))

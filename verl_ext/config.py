@@ -1,0 +1,180 @@
+"""Typed configuration: what a recipe writes under ``verl_ext:``, checked before Ray or any worker starts.
+
+verl's own keys are used where verl has them (turn limit ``rollout.multi_turn.max_assistant_turns``, observation limit in
+characters ``rollout.multi_turn.max_tool_response_length``, call format ``rollout.multi_turn.format``, response budget
+``rollout.response_length``); this file adds only what verl lacks.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from verl_ext.types import BadInput
+
+TRUNCATED = ("mask", "zero", "score")
+BACKENDS = ("local",)
+TOOLS = ("ops", "code")
+
+
+@dataclass(frozen=True)
+class SandboxConfig:
+    """Where untrusted code runs.
+
+    Attributes:
+        backend: ``local``: bubblewrap on this machine.
+        isolation: ``auto`` takes what the probe finds; ``none`` runs without isolation and prints a warning.
+        workers: Runs at a time, in each process that owns a sandbox.
+    """
+
+    backend: str = "local"
+    isolation: str = "auto"
+    workers: int = 2
+
+
+@dataclass(frozen=True)
+class Config:
+    """The recipe's ``verl_ext`` node.
+
+    Attributes:
+        tools: ``ops`` (TinyAgent's edit menu) or ``code`` (language models).
+        wall_clock_s: Seconds a session may take, generation included.
+        max_invalid_calls: Consecutive messages without a usable call that end a session.
+        truncated: What becomes of a session that a limit cut: ``mask`` (graded, but no loss on its tokens: compact
+            filtering), ``zero`` (reward 0), ``score`` (the final state is graded like any other).
+        truncated_in_baseline: With ``mask``: whether the session's reward enters its group's statistics.
+        poll_interval_s: Seconds between the trainer's looks at finished sessions (verl: 2.0, not configurable).
+        session_dir: Folder for one JSON line per session and step with ids, log-probs and the turn table; None for none.
+        sandbox: See :class:`SandboxConfig`.
+    """
+
+    tools: str = "ops"
+    wall_clock_s: float = 300.0
+    max_invalid_calls: int = 3
+    truncated: str = "score"
+    truncated_in_baseline: bool = True
+    poll_interval_s: float = 0.1
+    session_dir: str | None = None
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+
+
+def _build(cls: type, node: Any, where: str) -> Any:
+    known = {f.name: f for f in fields(cls)}
+    for key in node:
+        if key not in known:
+            raise BadInput(f"{where}.{key} is not a setting; known are: {', '.join(known)}")
+    values = {}
+    for name, f in known.items():
+        if name not in node:
+            continue
+        value = node[name]
+        default = f.default_factory() if callable(f.default_factory) else f.default
+        if is_dataclass(default):
+            value = _build(type(default), value, f"{where}.{name}")
+        elif isinstance(default, bool) != isinstance(value, bool) or (
+            default is not None and not isinstance(value, (int, float) if isinstance(default, float) else type(default))
+        ):
+            raise BadInput(f"{where}.{name}={value!r} must be {type(default).__name__}, like the default {default!r}")
+        values[name] = value
+    return cls(**values)
+
+
+def _one_of(where: str, value: str, allowed: Iterable[str]) -> None:
+    if value not in allowed:
+        raise BadInput(f"{where}={value!r} is not one of {', '.join(allowed)}")
+
+
+def _positive(where: str, value: float) -> None:
+    if value <= 0:
+        raise BadInput(f"{where}={value!r} must be greater than 0")
+
+
+def parse(config: DictConfig) -> Config:
+    """Read ``config.verl_ext`` (absent: all defaults); raises :class:`BadInput` that names the key and what is allowed."""
+    node = OmegaConf.to_container(config.verl_ext, resolve=True) if "verl_ext" in config else {}
+    parsed = _build(Config, node, "verl_ext")
+    _one_of("verl_ext.tools", parsed.tools, TOOLS)
+    _one_of("verl_ext.truncated", parsed.truncated, TRUNCATED)
+    _one_of("verl_ext.sandbox.backend", parsed.sandbox.backend, BACKENDS)
+    _one_of("verl_ext.sandbox.isolation", parsed.sandbox.isolation, ("auto", "none"))
+    for name in ("wall_clock_s", "max_invalid_calls", "poll_interval_s"):
+        _positive(f"verl_ext.{name}", getattr(parsed, name))
+    _positive("verl_ext.sandbox.workers", parsed.sandbox.workers)
+    if not parsed.truncated_in_baseline and parsed.truncated != "mask":
+        raise BadInput("verl_ext.truncated_in_baseline=false needs verl_ext.truncated=mask")
+    return parsed
+
+
+def _files(value: Any) -> list[str]:
+    return [value] if isinstance(value, str) else list(value or [])
+
+
+def validate(config: DictConfig) -> None:
+    """Refuse, in one line, what cannot work; called before verl's own validation, so before any worker starts.
+
+    Runs for configurations that use our parts (agent loop ``bugfix``); others pass untouched.
+    """
+    rollout = OmegaConf.select(config, "actor_rollout_ref.rollout")
+    uses_us = "verl_ext" in config or OmegaConf.select(
+        config, "actor_rollout_ref.rollout.agent.default_agent_loop"
+    ) == ("bugfix")
+    if not uses_us or rollout is None:
+        return
+    parsed = parse(config)
+    if not config.trainer.use_v1:
+        raise BadInput("trainer.use_v1=false: verl_ext works with verl's V1 trainer only; set trainer.use_v1=true")
+    if config.trainer.v1.trainer_mode == "sync":
+        raise BadInput("trainer.v1.trainer_mode=sync has no session metrics; set trainer.v1.trainer_mode=bugfix_sync")
+    if config.reward.reward_manager.name != "verifier":
+        raise BadInput(
+            f"reward.reward_manager.name={config.reward.reward_manager.name!r} cannot grade the bugfix agent loop; "
+            "set reward.reward_manager.name=verifier"
+        )
+    if not rollout.calculate_log_probs:
+        raise BadInput(
+            "actor_rollout_ref.rollout.calculate_log_probs=false: the exactness check needs it; set it to true"
+        )
+    if not rollout.multi_turn.max_assistant_turns:
+        raise BadInput("actor_rollout_ref.rollout.multi_turn.max_assistant_turns is not set; give the turn limit")
+    if config.algorithm.adv_estimator == "grpo" and rollout.n < 2:
+        raise BadInput(f"actor_rollout_ref.rollout.n={rollout.n}: grpo compares the sessions of a group; use 2 or more")
+    on_cpu = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
+    if (config.trainer.device == "cpu") != on_cpu:
+        raise BadInput(
+            f"trainer.device={config.trainer.device} but VERL_PLATFORM={os.environ.get('VERL_PLATFORM', '')!r}: for a CPU "
+            "run use both hardware=cpu and VERL_PLATFORM=cpu, for GPUs neither"
+        )
+    model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
+    if on_cpu and not (model / "config.json").is_file():
+        raise BadInput(f"actor_rollout_ref.model.path={model} holds no config.json; run: verl-ext tiny build")
+    for key in ("train_files", "val_files"):
+        for file in _files(config.data[key]):
+            if "://" not in file and not Path(file).expanduser().is_file():
+                raise BadInput(
+                    f"data.{key}: {file} does not exist; run: verl-ext tasks build --out {Path(file).parent}"
+                )
+    if parsed.sandbox.isolation == "auto":
+        import asyncio
+
+        from verl_ext.sandbox import open_sandbox
+
+        async def probe() -> None:
+            sandbox = await open_sandbox(isolation="auto", workers=1)
+            await sandbox.aclose()
+
+        asyncio.run(probe())
+
+
+def validate_or_exit(config: DictConfig) -> None:
+    """:func:`validate`, ending the process with one line on stderr and exit status 2 on bad input."""
+    try:
+        validate(config)
+    except BadInput as error:
+        print(f"error: {error}", file=sys.stderr, flush=True)
+        sys.exit(2)
