@@ -1,8 +1,8 @@
 """Typed configuration: what a recipe writes under ``verl_ext:``, checked before Ray or any worker starts.
 
-verl's own keys are used where verl has them (turn limit ``rollout.multi_turn.max_assistant_turns``, observation limit in
-characters ``rollout.multi_turn.max_tool_response_length``, call format ``rollout.multi_turn.format``, response budget
-``rollout.response_length``); this file adds only what verl lacks.
+verl's own keys are used where verl has them (turn limit ``rollout.multi_turn.max_assistant_turns``, observation limit
+in characters ``rollout.multi_turn.max_tool_response_length``, call format ``rollout.multi_turn.format``, response
+budget ``rollout.response_length``); this file adds only what verl lacks.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Config:
             filtering), ``zero`` (reward 0), ``score`` (the final state is graded like any other).
         truncated_in_baseline: With ``mask``: whether the session's reward enters its group's statistics.
         poll_interval_s: Seconds between the trainer's looks at finished sessions (verl: 2.0, not configurable).
-        session_dir: Folder for one JSON line per session and step with ids, log-probs and the turn table; None for none.
+        session_dir: Folder for one JSON line a session with ids, log-probs and turn table; None for none.
         sandbox: See :class:`SandboxConfig`.
     """
 
@@ -96,7 +96,7 @@ def _positive(where: str, value: float) -> None:
 
 
 def parse(config: DictConfig) -> Config:
-    """Read ``config.verl_ext`` (absent: all defaults); raises :class:`BadInput` that names the key and what is allowed."""
+    """Read ``config.verl_ext`` (absent: defaults); raises :class:`BadInput` that names the key and what is allowed."""
     node = OmegaConf.to_container(config.verl_ext, resolve=True) if "verl_ext" in config else {}
     parsed = _build(Config, node, "verl_ext")
     _one_of("verl_ext.tools", parsed.tools, TOOLS)
@@ -121,10 +121,7 @@ def validate(config: DictConfig) -> None:
     Runs for configurations that use our parts (agent loop ``bugfix``); others pass untouched.
     """
     rollout = OmegaConf.select(config, "actor_rollout_ref.rollout")
-    uses_us = "verl_ext" in config or OmegaConf.select(
-        config, "actor_rollout_ref.rollout.agent.default_agent_loop"
-    ) == ("bugfix")
-    if not uses_us or rollout is None:
+    if rollout is None or ("verl_ext" not in config and rollout.agent.default_agent_loop != "bugfix"):
         return
     parsed = parse(config)
     if not config.trainer.use_v1:
@@ -138,7 +135,7 @@ def validate(config: DictConfig) -> None:
         )
     if not rollout.calculate_log_probs:
         raise BadInput(
-            "actor_rollout_ref.rollout.calculate_log_probs=false: the exactness check needs it; set it to true"
+            "actor_rollout_ref.rollout.calculate_log_probs=false: exactness is checked with it; set it to true"
         )
     if not rollout.multi_turn.max_assistant_turns:
         raise BadInput("actor_rollout_ref.rollout.multi_turn.max_assistant_turns is not set; give the turn limit")
@@ -147,8 +144,8 @@ def validate(config: DictConfig) -> None:
     on_cpu = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
     if (config.trainer.device == "cpu") != on_cpu:
         raise BadInput(
-            f"trainer.device={config.trainer.device} but VERL_PLATFORM={os.environ.get('VERL_PLATFORM', '')!r}: for a CPU "
-            "run use both hardware=cpu and VERL_PLATFORM=cpu, for GPUs neither"
+            f"trainer.device={config.trainer.device} but VERL_PLATFORM={os.environ.get('VERL_PLATFORM', '')!r}: "
+            "for a CPU run use both hardware=cpu and VERL_PLATFORM=cpu, for GPUs neither"
         )
     model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
     if on_cpu and not (model / "config.json").is_file():

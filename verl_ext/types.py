@@ -23,10 +23,10 @@ class Case:
 
     Attributes:
         call: Name of a function or class in the task's module, e.g. ``"clamp"``.
-        args: Positional arguments (plain values: None, bool, int, float, str, bytes, list, tuple, dict, set, frozenset).
+        args: Positional arguments; plain values: None, bool, int, float, str, bytes, list, tuple, dict, (frozen)set.
         kwargs: Keyword arguments.
-        then: For a class: the method calls made on the new instance, in order, as ``(method, args)``. The value compared
-            is then the tuple of the methods' results, and an exception in any of them is the case's exception.
+        then: For a class: the method calls made on the new instance, in order, as ``(method, args)``. The value
+            compared is then the tuple of the methods' results; an exception in any of them is the case's exception.
         expected: The value that must come back; unused when ``raises`` is set.
         raises: Name of the exception type that must be raised, e.g. ``"ValueError"``; None for a value.
         compare: ``exact`` compares type and value, recursively (``2.0`` is not ``2``, a tuple is not a list);
@@ -78,7 +78,7 @@ class Task:
         bug_type: Name of the bug operator.
         gold: Path to text of the repaired sources (only the paths that change).
         split: ``train``, ``val``, ``heldout_types`` or ``heldout_functions``.
-        provenance: Where the task comes from: ``source`` (handwritten | template), ``function``, ``family``, ``line``, ...
+        provenance: Where it comes from: ``source`` (handwritten | template), ``function``, ``family``, ``line``, ...
     """
 
     task_id: str
@@ -112,7 +112,7 @@ class Observation:
         anchor: Digest of the exact sources the action acted on (before the action).
         potential: Share of public tests that pass in the state *after* the action, in [0, 1].
         valid: The call was well-formed and its tool and arguments allowed.
-        redundant: The action could not change or reveal anything (repeated test of an unchanged state, edit that changes nothing).
+        redundant: The action could change or reveal nothing (test of an unchanged state, edit that changes nothing).
         hard_coded: The edit writes a public test's expected value next to a test of its input.
         seconds: Sandbox seconds the action cost.
     """

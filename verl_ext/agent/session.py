@@ -16,7 +16,7 @@ def ids_digest(ids: list[int]) -> str:
 
 
 def action_of(name: str | None, arguments: str | None) -> Action:
-    """The parsed call as an :class:`Action`; without a call, or with arguments that are no JSON object, an invalid one."""
+    """The parsed call; an :class:`Action` with ``error`` when there is none or its arguments are no JSON object."""
     if name is None:
         return Action("", error="no tool call")
     try:
@@ -53,7 +53,7 @@ class Session:
     invalid_run: int = 0
 
     def add_turn(self, start: int, action: Action, observation: Observation, potential: float) -> None:
-        """Append a turn whose policy tokens began at response position ``start``; ``potential`` is that of its start."""
+        """Append a turn whose tokens began at response position ``start``; ``potential`` is that of its start."""
         self.turns.append(
             Turn(
                 index=len(self.turns),

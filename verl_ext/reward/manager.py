@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 async def grade_hidden(sandbox: Sandbox, task: Task, final: dict[str, str], retries: int = 1) -> Verdict:
-    """Grade the editable files of ``final`` over the pristine task; infrastructure failures are retried ``retries`` times."""
+    """Grade the editable files of ``final`` over the pristine task; infrastructure failures are retried."""
     sources = {**task.sources, **{path: text for path, text in final.items() if path in task.editable}}
     for attempt in range(retries + 1):
         try:
