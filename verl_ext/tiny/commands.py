@@ -1,0 +1,212 @@
+"""``verl-ext tiny``: build TinyAgent, measure its scripted teacher and measure a model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from verl_ext.types import BadInput, Task
+
+DEFAULT_TASKS = "runs/tasks"
+DEFAULT_MODEL = "runs/tiny"
+_FOLDER = click.Path(path_type=Path)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"]})
+def tiny() -> None:
+    """Build TinyAgent: tokenizer, teacher sessions, SFT."""
+
+
+@tiny.command()
+@click.option("--tasks", "folder", type=_FOLDER, default=DEFAULT_TASKS, show_default=True, help="Built tasks.")
+@click.option("--out", type=_FOLDER, default=DEFAULT_MODEL, show_default=True, help="Hugging Face folder to write.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--sessions", type=click.IntRange(32), default=None, help="Teacher sessions.  [default: 9000]")
+def build(folder: Path, out: Path, seed: int, sessions: int | None) -> None:
+    """Build TinyAgent; interrupted, call it again to go on with the stage that was cut."""
+    _quiet()
+    from verl_ext.tiny.build import SESSIONS, Plan
+    from verl_ext.tiny.build import build as build_model
+
+    summary = build_model(folder, out, Plan(seed=seed, sessions=sessions or SESSIONS), _bar)
+    click.echo(
+        f"{out}: {summary['parameters']:,} parameters, vocabulary {summary['vocabulary']}; trained on "
+        f"{summary['examples']:,} examples ({summary['training_tokens']:,} tokens) in {summary['sft_minutes']} minutes"
+    )
+
+
+@tiny.command()
+@click.option("--tasks", "folder", type=_FOLDER, default=DEFAULT_TASKS, show_default=True, help="Built tasks.")
+@click.option("--split", default="val", show_default=True)
+@click.option("--sessions", type=click.IntRange(1), default=400, show_default=True, help="Least number of sessions.")
+@click.option("--turns", type=click.IntRange(1), default=None, help="Turn limit.  [default: 6]")
+@click.option("--seed", type=int, default=0, show_default=True)
+def teacher(folder: Path, split: str, sessions: int, turns: int | None, seed: int) -> None:
+    """Print pass@1 of the scripted teacher without demonstrations, with a 95 % interval."""
+    from verl_ext.tiny.teacher import TURNS
+    from verl_ext.tiny.teacher import sessions as play
+
+    tasks = _split(folder, split)
+    pool = tasks * -(-sessions // len(tasks))
+
+    async def run() -> list:
+        async with _sandbox() as sandbox:
+            with _bar("teacher", len(pool)) as report:
+                count = iter(range(1, len(pool) + 1))
+                return await play(
+                    pool, sandbox, seed=seed, turns=turns or TURNS, judge=True, done=lambda: report(next(count), "")
+                )
+
+    found = asyncio.run(run())
+    mean_turns = sum(session.turns for session in found) / len(found)
+    click.echo(_rate(f"teacher, {split}", [(s.task_id, s.passed) for s in found]) + f", {mean_turns:.1f} turns")
+
+
+@tiny.command()
+@click.argument("model", type=_FOLDER, default=DEFAULT_MODEL)
+@click.option("--tasks", "folder", type=_FOLDER, default=DEFAULT_TASKS, show_default=True, help="Built tasks.")
+@click.option("--split", "splits", multiple=True, default=("val",), show_default=True, help="May come several times.")
+@click.option("--sessions", type=click.IntRange(1), default=200, show_default=True, help="Least number for each split.")
+@click.option("--turns", type=click.IntRange(1), default=None, help="Turn limit.  [default: 6]")
+@click.option("--temperature", type=click.FloatRange(0.01), default=1.0, show_default=True)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--show", type=click.IntRange(0), default=0, help="Print so many sessions.")
+def check(
+    model: Path,
+    folder: Path,
+    splits: tuple[str, ...],
+    sessions: int,
+    turns: int | None,
+    temperature: float,
+    seed: int,
+    show: int,
+) -> None:
+    """Sample sessions from MODEL with plain transformers; print well-formed calls and pass@1 of each split."""
+    _quiet()
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from verl_ext.tiny.check import sample
+    from verl_ext.tiny.teacher import TURNS
+
+    if not (model / "config.json").is_file():
+        raise BadInput(f"no model in {model}; build one with `verl-ext tiny build --out {model}`")
+    pools = {split: _split(folder, split) for split in splits}
+    network = AutoModelForCausalLM.from_pretrained(model, dtype="float32").eval()
+    tokenizer = AutoTokenizer.from_pretrained(model)
+
+    async def run() -> None:
+        async with _sandbox() as sandbox:
+            for split, tasks in pools.items():
+                pool = tasks * -(-sessions // len(tasks))
+                with _bar(split, len(pool)) as report:
+                    count = 0
+
+                    def done(more: int, report: Callable[[int, str], None] = report) -> None:
+                        nonlocal count
+                        count += more
+                        report(count, "")
+
+                    found = await sample(
+                        network,
+                        tokenizer,
+                        pool,
+                        sandbox,
+                        turns=turns or TURNS,
+                        seed=seed,
+                        temperature=temperature,
+                        done=done,
+                    )
+                calls = sum(s.turns for s in found)
+                share = len(found) / 100
+                click.echo(
+                    _rate(split, [(s.task.task_id, s.passed) for s in found])
+                    + f", first edit {sum(s.first_edit for s in found) / share:.1f} %"
+                    + f", well-formed {100 * sum(s.well_formed for s in found) / calls:.2f} % of {calls} calls"
+                    + f", redundant {100 * sum(s.redundant for s in found) / calls:.1f} %"
+                    + f", {calls / len(found):.1f} turns, {sum(s.tokens for s in found) / len(found):.0f} tokens"
+                )
+                for session in found[:show]:
+                    click.echo(f"\n--- {session.task.task_id}: {'passed' if session.passed else 'failed'}")
+                    for message in session.messages:
+                        click.echo(f"[{message['role']}] {message['content']}")
+
+    asyncio.run(run())
+
+
+def _split(folder: Path, split: str) -> list[Task]:
+    from verl_ext.gym.tasks import load_tasks
+
+    tasks = list(load_tasks(folder).values())
+    chosen = [task for task in tasks if task.split == split]
+    if not chosen:
+        raise BadInput(f"no task of split {split!r} in {folder}; splits: {', '.join(sorted({t.split for t in tasks}))}")
+    return chosen
+
+
+def _rate(name: str, results: list[tuple[str, bool]]) -> str:
+    from verl_ext.stats import mean_interval
+
+    by_task: dict[str, list[bool]] = {}
+    for task_id, passed in results:
+        by_task.setdefault(task_id, []).append(passed)
+    found = mean_interval([sum(values) / len(values) for values in by_task.values()])
+    interval = f"[{100 * found.low:.1f}, {100 * found.high:.1f}]"
+    return f"{name}: pass@1 {100 * found.value:.1f} % {interval}, {len(results)} sessions of {len(by_task)} tasks"
+
+
+class _sandbox:
+    async def __aenter__(self):
+        from verl_ext.sandbox import open_sandbox
+
+        self.sandbox = await open_sandbox()
+        return self.sandbox
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.sandbox.aclose()
+
+
+def _quiet() -> None:
+    """Loading bars of transformers would cut through the one that counts."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+
+
+@contextmanager
+def _bar(title: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
+    """A progress bar with time left; on a terminal that is none, a line every twenty seconds at most."""
+    import time
+
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    if console.is_terminal:
+        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+        with Progress(TextColumn("{task.description}"), *columns, TextColumn("{task.fields[note]}")) as progress:
+            bar = progress.add_task(title, total=total, note="")
+            yield lambda count, note: progress.update(bar, completed=count, note=note)
+        return
+    started = last = time.monotonic()
+    click.echo(f"{title} ...", err=True)
+
+    def report(count: int, note: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if total and (now - last >= 20 or count == total):
+            last = now
+            left = (now - started) / max(count, 1) * (total - count)
+            click.echo(f"{title}: {count}/{total}, {left:.0f} s left {note}".rstrip(), err=True)
+
+    yield report

@@ -1,0 +1,207 @@
+"""The scripted teacher: sessions made by really stepping the environment with a weak policy.
+
+It explores: edits drawn from the menu without looking at what the code means, tests, undoing what did not help (not
+always), giving up too early at times. It submits when all public tests pass. Copying it gives a policy that knows the
+tools and keeps trying different things, which is what reinforcement learning then sharpens.
+
+A share of *demonstrations* has the true repair as first or second edit. Without them a tiny model starts from guessing,
+and the rare rewards of a guess teach too little; with too many there is nothing left to learn. They are for training
+only: the teacher's own pass rate is measured without them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from verl_ext.gym.edits import applicable
+from verl_ext.gym.env import BugFixEnv
+from verl_ext.gym.operators import repair_edits
+from verl_ext.tiny.tokenizer import call_text
+from verl_ext.types import Action, InfrastructureError, Task, digest
+
+if TYPE_CHECKING:
+    from verl_ext.sandbox import Sandbox
+
+TURNS = 6
+"""Turn limit of a session: two or three guesses with their undos, so that searching alone seldom wins."""
+DEMONSTRATIONS = 0.3
+"""Share of training sessions whose first or second edit is the true repair."""
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Probabilities of the weak policy's habits."""
+
+    look_first: float = 0.1
+    look_again: float = 0.04
+    give_up: float = 0.06
+    keep_failed_edit: float = 0.2
+    repeat: float = 0.15
+    second: float = 0.3
+    """In a demonstration: the repair comes second, after a wrong edit that is undone."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """A finished session.
+
+    Attributes:
+        messages: The whole conversation, as a chat template takes it.
+        task_id: Which task.
+        demonstration: The repair was given away.
+        turns: Policy messages.
+        passed: Verdict of the hidden tests; None when it was not asked for.
+    """
+
+    messages: tuple[dict[str, str], ...]
+    task_id: str
+    demonstration: bool
+    turns: int
+    passed: bool | None
+
+
+def repairs(task: Task) -> list[tuple[int, str]]:
+    """Menu edits that turn the task's source into its gold source, one being enough."""
+    (path,) = task.editable
+    return repair_edits(task.sources[path], task.gold[path])
+
+
+class WeakPolicy:
+    """Chooses actions for one session. Reads the source, its own past and the public tests, never the gold source."""
+
+    def __init__(self, rng: random.Random, habits: Habits = Habits()):
+        self.rng = rng
+        self.habits = habits
+        self.tried: set[tuple[str, int, str]] = set()
+        self.pending = False
+
+    def __call__(self, env: BugFixEnv) -> Action:
+        rng, habits = self.rng, self.habits
+        if env.public_passed:
+            return Action("submit")
+        if self.pending:
+            self.pending = False
+            if rng.random() >= habits.keep_failed_edit:
+                return Action("undo")
+        if rng.random() < (habits.look_again if self.tried else habits.look_first):
+            return Action("run_tests")
+        if self.tried and rng.random() < habits.give_up:
+            return Action("submit")
+        return self.guess(env)
+
+    def guess(self, env: BugFixEnv, avoid: Sequence[tuple[int, str]] = ()) -> Action:
+        """A menu edit drawn at random, seldom one that was tried on this source before."""
+        (path,) = env.task.editable
+        anchor = env.anchor
+        edits = [edit for edit in applicable(env.sources[path]) if edit not in avoid]
+        fresh = [edit for edit in edits if (anchor, *edit) not in self.tried]
+        if fresh and self.rng.random() >= self.habits.repeat:
+            edits = fresh
+        if not edits:
+            return Action("undo") if env.anchor != digest(env.task.sources) else Action("submit")
+        line, op = self.rng.choice(edits)
+        self.tried.add((anchor, line, op))
+        self.pending = True
+        return Action("edit", {"line": line, "op": op})
+
+
+class Demonstrator(WeakPolicy):
+    """The weak policy with one difference: its first or second edit is the repair."""
+
+    def __init__(self, rng: random.Random, solutions: Sequence[tuple[int, str]], habits: Habits = Habits()):
+        super().__init__(rng, habits)
+        self.solutions = list(solutions)
+        self.wrong_first = rng.random() < habits.second
+        self.fixed = False
+
+    def __call__(self, env: BugFixEnv) -> Action:
+        if self.fixed or env.public_passed:
+            return super().__call__(env)
+        if self.pending:
+            self.pending = False
+            return Action("undo")
+        if not self.tried and self.rng.random() < self.habits.look_first:
+            self.tried.add(("", 0, ""))
+            return Action("run_tests")
+        if self.wrong_first:
+            self.wrong_first = False
+            return self.guess(env, avoid=self.solutions)
+        self.fixed = self.pending = True
+        line, op = self.rng.choice(self.solutions)
+        return Action("edit", {"line": line, "op": op})
+
+
+async def play(
+    task: Task, sandbox: Sandbox, policy: Callable[[BugFixEnv], Action], turns: int = TURNS, *, judge: bool = False
+) -> Session:
+    """One session of at most ``turns`` turns; ``judge`` also runs the hidden tests.
+
+    Raises:
+        InfrastructureError: The sandbox failed.
+    """
+    env = BugFixEnv(task, sandbox, "ops")
+    await env.reset()
+    messages = env.prompt()
+    for _ in range(turns):
+        action = policy(env)
+        messages.append({"role": "assistant", "content": call_text(action.tool, dict(action.arguments))})
+        observation = await env.step(action)
+        if observation.done:
+            break
+        messages.append({"role": "tool", "content": observation.text})
+    if messages[-1]["role"] == "tool":
+        messages.pop()
+    passed = (await env.grade()).passed if judge else None
+    count = sum(message["role"] == "assistant" for message in messages)
+    return Session(tuple(messages), task.task_id, isinstance(policy, Demonstrator), count, passed)
+
+
+async def sessions(
+    tasks: Iterable[Task],
+    sandbox: Sandbox,
+    *,
+    seed: int,
+    turns: int = TURNS,
+    demonstrations: float = 0.0,
+    judge: bool = False,
+    parallel: int = 16,
+    done: Callable[[], None] = lambda: None,
+) -> list[Session]:
+    """One session for each of ``tasks``, in their order; deterministic by ``seed`` whatever finishes first.
+
+    Args:
+        tasks: A task may come several times.
+        sandbox: Grades.
+        seed: With a session's place in ``tasks`` it fixes every choice in it.
+        turns: Turn limit.
+        demonstrations: Share of sessions with the repair given away, where one menu edit is the repair.
+        judge: Run the hidden tests at the end.
+        parallel: Sessions at one time.
+        done: Called after each session.
+
+    Raises:
+        InfrastructureError: The sandbox failed twice on one session.
+    """
+    gate = asyncio.Semaphore(parallel)
+
+    async def one(index: int, task: Task) -> Session:
+        async with gate:
+            for attempt in range(2):
+                rng = random.Random(f"{seed}/{index}/{task.task_id}")
+                solutions = repairs(task) if rng.random() < demonstrations else []
+                policy = Demonstrator(rng, solutions) if solutions else WeakPolicy(rng)
+                try:
+                    session = await play(task, sandbox, policy, turns, judge=judge)
+                except InfrastructureError:
+                    if attempt:
+                        raise
+                    continue
+                done()
+                return session
+            raise AssertionError("unreachable")
+
+    return list(await asyncio.gather(*(one(index, task) for index, task in enumerate(tasks))))
