@@ -8,7 +8,9 @@ def _function(name, issue, args, source) -> Program:
 
 
 def _year(r):
-    return r.choice((1900, 2000, 2023, 2024, 2100, 2400, r.randint(1890, 2110)))
+    return r.choice(
+        (r.choice((1600, 2000, 2400)), r.randint(16, 24) * 100, r.randint(400, 550) * 4, r.randint(1890, 2110))
+    )
 
 
 def _clock(r):
@@ -153,7 +155,7 @@ def to_twelve_hour_clock(hour, minute):
         "make_change",
         "Pay an amount with as few coins as possible, always taking the largest coin that fits; return a dict "
         "from coin to count without zeros.",
-        lambda r: (r.choice((0, 1, 5, 10, 99, r.randint(1, 60), r.randint(30, 250))),),
+        lambda r: (r.choice((0, 1, r.randint(1, 60), r.randint(30, 250), r.randint(30, 250))),),
         """
 def make_change(amount):
     change = {}

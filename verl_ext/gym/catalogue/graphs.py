@@ -52,7 +52,7 @@ def _search_tree(r):
         root = r.randrange(len(values))
         return values[root], build(values[:root]), build(values[root + 1 :])
 
-    values = sorted(r.sample(range(10), r.randint(0, 5))) if r.random() < 0.5 else ordered(r, 0, 3, 4)
+    values = sorted(r.sample(range(10), r.randint(0, 5))) if r.random() < 0.5 else ordered(r, 0, 3, 4, 2)
     return build(values) if r.random() < 0.85 else _tree(r)
 
 

@@ -44,7 +44,7 @@ def clamp(value, low, high):
     _function(
         "digit_sum",
         "Sum the decimal digits of number; the sign does not matter.",
-        lambda r: (r.choice((0, -7, 9, 10, r.randint(-99, 99), r.randint(-99999, 99999))),),
+        lambda r: (r.choice((near(r, 0, 10), r.randint(-99, 99), r.randint(-999, 999), r.randint(-99999, 99999))),),
         '''
 def digit_sum(number):
     """Sum the decimal digits of number."""
@@ -91,7 +91,7 @@ def is_prime(number):
         "collatz_steps",
         "Count the steps of the Collatz sequence from start until it reaches 1: halve an even number, otherwise "
         "triple it and add one. A start below 1 is a ValueError.",
-        lambda r: (r.choice((1, 2, 3, 0, -1, r.randint(4, 40), r.randint(4, 40))),),
+        lambda r: (r.choice((r.randint(-1, 3), r.randint(2, 60), r.randint(2, 60))),),
         """
 def collatz_steps(start):
     if start < 1:
@@ -110,7 +110,7 @@ def collatz_steps(start):
     _function(
         "count_divisors",
         "Count the positive divisors of a positive number, 1 and the number itself included.",
-        lambda r: (r.choice((1, 2, 4, 9, 16, 36, r.randint(3, 80), r.randint(3, 80))),),
+        lambda r: (r.choice((r.randint(1, 4), r.choice((9, 16, 36)), r.randint(3, 60), r.randint(3, 90))),),
         """
 def count_divisors(number):
     count = 0
@@ -123,7 +123,7 @@ def count_divisors(number):
     _function(
         "integer_root",
         "Return the largest integer whose square is not above number. A negative number is a ValueError.",
-        lambda r: (r.choice((0, 1, 2, -1, near(r, 4, 9, 16, 25, 36), r.randint(0, 120))),),
+        lambda r: (r.choice((r.randint(-1, 3), near(r, 4, 9, 16, 25, 36, 49, 64), r.randint(0, 150))),),
         '''
 def integer_root(number):
     """Return the largest integer whose square is at most number."""
@@ -172,7 +172,7 @@ def round_half_up(total, parts):
         "fibonacci_number",
         "Return the Fibonacci number with the given index, where index 0 gives 0 and index 1 gives 1. "
         "A negative index is a ValueError.",
-        lambda r: (r.choice((-2, -1, 0, 1, r.randint(0, 25), r.randint(2, 25), r.randint(2, 25))),),
+        lambda r: (r.choice((r.randint(-2, 2), r.randint(0, 40), r.randint(2, 40))),),
         """
 def fibonacci_number(index):
     if index < 0:
@@ -188,7 +188,7 @@ def fibonacci_number(index):
         "prime_factors",
         "List the prime factors of number in ascending order, each as often as it divides the number. Numbers "
         "below 2 have none.",
-        lambda r: (r.choice((1, 2, 3, 4, 8, 9, 49, 0, r.randint(2, 130), r.randint(2, 130))),),
+        lambda r: (r.choice((r.randint(0, 4), r.choice((8, 9, 12, 49, 64)), r.randint(2, 130), r.randint(20, 300))),),
         """
 def prime_factors(number):
     factors = []

@@ -14,7 +14,10 @@ _ROMAN = (
 
 
 def _roman(r):
-    numeral, number = "", r.choice((1, 4, 5, 9, 10, 40, 90, 400, 900, r.randint(1, 3999)))
+    numeral, number = (
+        "",
+        r.choice((r.randint(1, 20), r.choice((40, 90, 400, 900)), r.randint(1, 3999), r.randint(1, 399))),
+    )
     for value, letters in _ROMAN:
         numeral, number = numeral + letters * (number // value), number % value
     return (numeral if r.random() < 0.9 else numeral + "Q",)

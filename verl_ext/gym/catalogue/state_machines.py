@@ -1,6 +1,6 @@
 """Things that change state: locks, machines, games, and functions that walk through states."""
 
-from verl_ext.gym.program import Program, calls, function, ints, several, size, stateful, word
+from verl_ext.gym.program import Program, calls, function, ints, near, several, size, stateful, word
 
 FAMILY = "state_machines"
 
@@ -246,7 +246,7 @@ class RetryCounter:
         FAMILY,
         "Return the colour of a traffic light after the given seconds: green for 4, yellow for 1, red for 3, and "
         "again, starting with green. Negative seconds are a ValueError.",
-        lambda r: (r.choice((0, 3, 4, 5, 7, 8, -1, r.randint(0, 40), r.randint(0, 40))),),
+        lambda r: (r.choice((near(r, 0, 4, 8), r.randint(0, 60), r.randint(0, 60))),),
         """
 def traffic_light_after(seconds):
     if seconds < 0:
