@@ -43,15 +43,20 @@ def grade(task: str, solution: Path, tasks: Path | None, isolation: str) -> None
 
 def find_task(name: str, tasks: Path | None) -> Task:
     """The task that ``--task`` and ``--tasks`` mean; :class:`BadInput` when there is none."""
-    from verl_ext.gym.tasks import load_tasks
+    from verl_ext.gym.tasks import load_tasks, task_from_json
 
     path, _, wanted = name.rpartition(":")
     if Path(name).is_file():
         path, wanted = name, ""
+    if path and Path(path).suffix == ".json" and not wanted:
+        try:
+            return task_from_json(json.dumps(json.loads(Path(path).read_text(encoding="utf-8"))))
+        except json.JSONDecodeError as error:
+            raise BadInput(f"--task {path}: not JSON ({error})") from None
     if path and Path(path).is_file():
         files = [Path(path)]
     elif tasks is not None:
-        wanted, files = name, sorted(tasks.rglob("*.json*")) if tasks.is_dir() else [tasks]
+        wanted, files = name, sorted(tasks.rglob("*.jsonl")) if tasks.is_dir() else [tasks]
     else:
         raise BadInput(f"--task {name}: no such file; give FILE.json, FILE.jsonl:ID, or an ID together with --tasks")
     for file in files:

@@ -8,7 +8,6 @@ speaks with the trusted process over a packet socket: a packet with limits and a
 import gc
 import json
 import os
-import random
 import select
 import shutil
 import signal
@@ -46,7 +45,6 @@ def main(work: "Callable[[socket.socket, str], None] | None" = None) -> None:
     program = lockdown.build_filter() if lockdown.supported() else b""
     if not jailed:
         lockdown.adopt_orphans()
-    random.seed(0)  # with the fixed hash seed: the same code gives the same answers in every run
     gc.collect()
     gc.freeze()  # a collection in a run would otherwise write to, and so copy, every page of ours
     control.send(b"ready")

@@ -145,7 +145,7 @@ def _encode(value: Any, depth: int, left: list[int], other: Other) -> Any:
     if kind is str:
         if value.isascii() or not any("\ud800" <= c <= "\udfff" for c in value):
             return value
-        return {"$": "str", "v": value.encode("utf-16-le", "surrogatepass").hex()}
+        return {"$": "str", "v": value.encode("utf-32-le", "surrogatepass").hex()}
     if kind is int:
         if value.bit_length() > MAX_BITS:
             raise WireError(f"an integer of more than {MAX_BITS} bits")
@@ -221,7 +221,7 @@ def _decode_text(tag: Any, body: str) -> Any:
         if tag == "bytes":
             return bytes.fromhex(body)
         if tag == "str":
-            return bytes.fromhex(body).decode("utf-16-le", "surrogatepass")
+            return bytes.fromhex(body).decode("utf-32-le", "surrogatepass")
     except ValueError:
         raise WireError("a tag with a wrong body") from None
     if tag == "float" and body in ("nan", "inf", "-inf"):

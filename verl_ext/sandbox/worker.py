@@ -8,6 +8,7 @@ another wrong answer.
 import importlib
 import importlib.util
 import os
+import random
 import signal
 import socket
 import sys
@@ -71,6 +72,7 @@ def _load(state: dict, request: dict) -> dict:
         with open(target, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:
             file.write(text)
     os.chdir(root)
+    random.seed(0)  # as with the fixed hash seed, the same code gives the same answers in every run
     sys.path.append(root)  # last: a file next to the solution cannot shadow the standard library
     head = name.partition(".")[0]
     for path in (os.path.join(root, head + ".py"), os.path.join(root, head, "__init__.py")):
