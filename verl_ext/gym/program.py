@@ -95,11 +95,6 @@ def several(rng: Random, draw: Callable[[Random], T], most: int = 7, least: int 
     return [draw(rng) for _ in range(size(rng, most, least))]
 
 
-def one_of(rng: Random, *draws: Callable[[Random], T]) -> T:
-    """The result of one of ``draws``."""
-    return rng.choice(draws)(rng)
-
-
 def calls(
     *choices: tuple[Any, ...], most: int = 8, least: int = 2
 ) -> Callable[[Random], list[tuple[str, tuple[Any, ...]]]]:

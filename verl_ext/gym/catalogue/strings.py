@@ -152,8 +152,8 @@ def truncate_text(text, width):
     ),
     _function(
         "title_words",
-        "Write each word with a capital first letter, except small words that are not the first; the case of the "
-        "other letters becomes lower, and words are separated by one space.",
+        "Write each word with a capital first letter, except a, of, the and in where they are not the first word; "
+        "the case of the other letters becomes lower, and words are separated by one space.",
         lambda r: (" ".join(r.choice(("the", "OF", "cat", "hOUSE", "in", "a", " x")) for _ in range(r.randint(0, 5))),),
         """
 def title_words(text):
