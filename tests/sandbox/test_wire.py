@@ -36,7 +36,8 @@ def test_round_trip_keeps_type_and_value(value):
 
 LOOK_ALIKES = [
     None, False, True, 0, 1, 2, 1.0, 2.0, 0.5, "", "1", "a", b"", b"a", [], [1], [1.0], [True], (), (1,), (1.0,), {},
-    {1: 2}, {1.0: 2}, {True: 2}, {"1": 2}, {1: 2.0}, set(), {1}, {1.0}, {True}, frozenset(), frozenset({1}), [[1]], [(1,)],
+    {1: 2}, {1.0: 2}, {True: 2}, {"1": 2}, {1: 2.0}, set(), {1}, {1.0}, {True}, frozenset(), frozenset({1}), [[1]],
+    [(1,)],
     float("inf"), float("-inf"), float("nan"), {(1,): 1}, {(1.0,): 1}, {(True,): 1}, "\ud83d\ude00", "😀",
 ]  # fmt: skip
 

@@ -281,7 +281,7 @@ class _Module(ModuleType):
 
     def __setattr__(self, name: str, value: Any) -> None:
         remote = vars(self).get("_remote")
-        if remote is None or name.startswith("__"):
+        if remote is None or name.startswith("__") or isinstance(value, _Module):  # the import system's own
             super().__setattr__(name, value)
         else:
             setattr(remote, name, value)
