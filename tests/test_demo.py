@@ -1,5 +1,6 @@
 """The demo's report on small hand-made dumps, its stages, and the command it gives to verl."""
 
+import dataclasses
 import importlib.util
 import io
 import json
@@ -14,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from verl_ext.demo import commands, dumps, plan, plot, results, stages, train, transcripts
-from verl_ext.types import BadInput, Task, Tests
+from verl_ext.types import BadInput, Case, Task, Tests
 
 SPLIT_OF = {"a": "val", "b": "val", "t": "heldout_types", "f": "heldout_functions", "g": "heldout_functions"}
 
@@ -456,3 +457,28 @@ def test_an_override_without_equals_sign_is_refused(tmp_path):
 
     done = CliRunner().invoke(commands.demo, ["--out", str(tmp_path), "lr"])
     assert isinstance(done.exception, BadInput) and "'lr' is no override" in str(done.exception)
+
+
+def test_teacher_plays_the_evaluation_tasks_and_their_order_is_kept(tmp_path):
+    from verl_ext.demo import teacher
+    from verl_ext.gym.export import write_parquet
+
+    known = {name: _task(name) for name in ("a", "b", "c")}
+    write_parquet(tmp_path / "val.parquet", [known["c"], known["a"]], "ops")
+    assert [task.task_id for task in teacher.evaluation_tasks([tmp_path / "val.parquet"], known)] == ["c", "a"]
+    with pytest.raises(BadInput, match="'c'"):
+        teacher.evaluation_tasks([tmp_path / "val.parquet"], {"a": known["a"]})
+
+
+def test_teacher_rate_is_a_mean_over_tasks_by_real_grades():
+    from verl_ext.demo import teacher
+
+    def task(task_id: str, hidden: str) -> Task:
+        public, judged = (Tests(cases=(Case("f", (1,), expected=value),)) for value in (2, hidden))
+        return dataclasses.replace(_task(task_id), public=public, hidden=judged)
+
+    count = []
+    # Hidden tests that nothing can pass, since f(1) is a number: the teacher's rate is zero, over real sandbox runs.
+    rates = teacher.measure([task("a", "never"), task("b", "never")], 2, seed=0, done=lambda: count.append(1))
+    assert rates == {"val": 0.0}
+    assert len(count) == 4

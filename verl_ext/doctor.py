@@ -6,10 +6,8 @@ as any worker does and looks into verl's own registries (:mod:`verl_ext.register
 
 from __future__ import annotations
 
-import asyncio
 import glob
 import importlib.metadata
-import inspect
 import json
 import os
 import platform as host
@@ -23,8 +21,6 @@ from packaging.specifiers import SpecifierSet
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-
-from verl_ext.types import BadInput
 
 _ANSWER = "verl_ext.registered: "  # must match verl_ext/registered.py
 
@@ -134,24 +130,15 @@ def accelerator_present() -> bool:
     return any(glob.glob(pattern) for pattern in ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/davinci[0-9]*"))
 
 
-def check_sandbox() -> Check:
-    """Which isolation the sandbox would use here, and why."""
+def check_sandbox() -> list[Check]:
+    """Attempts against every protection of the sandbox, made just now, with what is in force and why."""
     try:
-        from verl_ext.sandbox import probe
+        from verl_ext.sandbox.selfcheck import probe
 
         found = probe()
-        if inspect.isawaitable(found):
-            found = asyncio.run(_awaited(found))
-    except BadInput as refusal:
-        return Check("sandbox", "isolation", "refused", False, str(refusal))
     except Exception as error:
-        return Check("sandbox", "isolation", "failed", False, f"{type(error).__name__}: {error}")
-    name = getattr(found, "isolation", None) or getattr(found, "name", None) or str(found)
-    return Check("sandbox", "isolation", str(name), True, str(getattr(found, "reason", "") or ""))
-
-
-async def _awaited(thing):
-    return await thing
+        return [Check("sandbox", "self-check", "failed", False, f"{type(error).__name__}: {error}")]
+    return [Check("sandbox", name, "holds" if ok else "FAILS", ok, detail) for name, ok, detail in found]
 
 
 def report(checks: Sequence[Check], console: Console) -> int:
@@ -189,7 +176,7 @@ def doctor(ctx: click.Context) -> None:
         environ["VERL_PLATFORM"] = "cpu"
     cpu = environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
     with console.status("asking verl's registries in a fresh process"):
-        checks = [*check_versions(cpu), *check_entry_points(), *check_plugins(environ), check_sandbox()]
+        checks = [*check_versions(cpu), *check_entry_points(), *check_plugins(environ), *check_sandbox()]
     status = report(checks, console)
     if guessed:
         console.print(

@@ -32,11 +32,13 @@ def lookup(root: Any, path: str) -> Any:
 def _ask(plugin: Any) -> dict[str, Any]:
     row = {"kind": plugin.kind, "name": plugin.name, "ok": False}
     try:
-        registry = lookup(importlib.import_module(plugin.after), plugin.registry)
+        module, _, path = plugin.registry.rpartition(":")
+        host = importlib.import_module(plugin.after)  # its import is what our hook waits for
+        registry = lookup(importlib.import_module(module) if module else host, path)
     except Exception as error:
         return row | {"note": f"{plugin.module} did not register: {type(error).__name__}: {_one_line(error)}"}
     if plugin.name not in registry:
-        return row | {"note": f"{plugin.module} did not register it in {plugin.after}.{plugin.registry}"}
+        return row | {"note": f"{plugin.module} did not register it in {plugin.registry} after {plugin.after}"}
     return row | {"ok": True, "note": f"{plugin.module}"}
 
 

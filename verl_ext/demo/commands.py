@@ -14,7 +14,7 @@ import click
 from verl_ext.types import BadInput
 
 # Seconds on two cores, shown as the time left until a stage has its own estimate.
-EXPECTED_S = {"tasks": 180, "tiny": 180, "train": 600, "report": 10}
+EXPECTED_S = {"tasks": 180, "tiny": 240, "teacher": 30, "train": 600, "report": 10}
 _VERL_EXT = [sys.executable, "-m", "verl_ext.cli"]
 
 
@@ -80,6 +80,7 @@ class _Demo:
         stages = (
             ("tasks", "bug-fixing tasks", self.tasks),
             ("tiny", "TinyAgent: tokenizer, teacher, SFT", self.tiny),
+            ("teacher", "the scripted teacher, for comparison", self.teacher),
             ("train", "evaluate, train, evaluate", self.train),
             ("report", "report", self.report),
         )
@@ -107,6 +108,31 @@ class _Demo:
         inputs = {"seed": 0, "version": _version(), "tasks": file_digest(self.plan.tasks / "train.parquet")}
         argv = [*_VERL_EXT, "tiny", "build", "--tasks", str(self.plan.tasks), "--out", str(folder)]
         return self._build(folder / ".built.json", inputs, argv)
+
+    def teacher(self) -> float:
+        """Measure the scripted teacher on the evaluation's tasks; its result stands beside the tasks."""
+        from rich.progress import Progress
+
+        from verl_ext.demo.plan import evaluation_files
+        from verl_ext.demo.stages import mark_done, seconds_if_done, write_json
+        from verl_ext.demo.teacher import evaluation_tasks, measure
+        from verl_ext.gym.tasks import load_tasks
+
+        inputs = {"version": _version(), **self.plan.evaluation_inputs()}
+        marker = self.plan.tasks / ".teacher.json"
+        seconds = seconds_if_done(marker, inputs)
+        if seconds is not None:
+            return self._skipped(seconds)
+        start = time.monotonic()
+        files, runs = evaluation_files(self.plan)
+        tasks = evaluation_tasks(files, load_tasks(self.plan.tasks))
+        with Progress(console=self.console) as progress:
+            bar = progress.add_task("   sessions", total=len(tasks) * runs)
+            rates = measure(tasks, runs, seed=0, done=lambda: progress.advance(bar))
+        write_json(self.plan.tasks / "teacher.json", rates)
+        seconds = time.monotonic() - start
+        mark_done(marker, inputs, seconds)
+        return seconds
 
     def train(self) -> float:
         """Evaluate, train, evaluate: one run of verl's trainer."""

@@ -54,15 +54,20 @@ class Plan:
         """Steps that verl evaluates after: 0, every ``test_every``, and the last."""
         return sorted({0, *range(self.test_every, self.steps + 1, self.test_every), self.steps})
 
+    def evaluation_inputs(self) -> dict[str, Any]:
+        """What the evaluation's tasks depend on."""
+        files = {split: self.tasks / f"{split}.parquet" for split in SPLITS}
+        return {"sessions": self.sessions, **{split: file_digest(file) for split, file in files.items()}}
+
     def inputs(self) -> dict[str, Any]:
         """What the run depends on; a run with other inputs starts afresh."""
         weights = sorted(path for path in self.model.glob("*") if path.suffix in {".safetensors", ".json", ".jinja"})
         return {
-            "tasks": file_digest(self.tasks / "train.parquet"),
+            **self.evaluation_inputs(),
+            "train": file_digest(self.tasks / "train.parquet"),
             "model": [[path.name, file_digest(path)] for path in weights],
             "steps": self.steps,
             "seed": self.seed,
-            "sessions": self.sessions,
             "evaluations": self.evaluations,
             "overrides": list(self.overrides),
         }

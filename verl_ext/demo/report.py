@@ -34,7 +34,7 @@ def write_report(plan: Plan, out: Path, seconds: Mapping[str, float], console: C
     results = {
         "seed": plan.seed,
         "overrides": list(plan.overrides),
-        **collect(plan.out, splits, teacher_rates(plan.model)),
+        **collect(plan.out, splits, read_json(plan.tasks / "teacher.json") or {}),
         "stage_seconds": {name: round(value, 1) for name, value in seconds.items()},
         "versions": {name: _version(name) for name in _VERSIONS},
     }
@@ -52,13 +52,6 @@ def write_report(plan: Plan, out: Path, seconds: Mapping[str, float], console: C
         console.print(f"{timings['step_s_median']:.1f} s a step (median); all of the training stage: {spent:.1f} min")
     console.print(f"Written: {out / 'report.json'}, {out / 'curve.png'}, {out / 'transcripts.md'}", soft_wrap=True)
     return results
-
-
-def teacher_rates(model: Path) -> dict[str, float]:
-    """The scripted teacher's pass rate by split, where the build of TinyAgent left it (``build.json``)."""
-    found = read_json(model / "build.json")
-    rates = found.get("teacher", {}) if isinstance(found, dict) else {}
-    return {split: float(rate) for split, rate in rates.items()}
 
 
 def _version(name: str) -> str:

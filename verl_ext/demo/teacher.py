@@ -1,0 +1,56 @@
+"""The scripted teacher's pass rate on the evaluation's own tasks: what searching without reading the code achieves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from verl_ext.demo.results import SPLITS
+from verl_ext.stats import pass_rates, rate
+from verl_ext.types import BadInput, Task
+
+
+def evaluation_tasks(files: list[Path], tasks: dict[str, Task]) -> list[Task]:
+    """The tasks of the evaluation's parquet files, in their order.
+
+    Raises:
+        BadInput: A row's task is not among ``tasks``.
+    """
+    import pyarrow.parquet as pq
+
+    chosen = []
+    for file in files:
+        for row in pq.read_table(file, columns=["reward_model"]).column("reward_model").to_pylist():
+            task_id = row["ground_truth"]
+            if task_id not in tasks:
+                raise BadInput(f"{file} names task {task_id!r}, which tasks.jsonl does not hold; rebuild the tasks")
+            chosen.append(tasks[task_id])
+    return chosen
+
+
+def measure(tasks: list[Task], runs: int, seed: int, done: Callable[[], None] = lambda: None) -> dict[str, float]:
+    """Play ``runs`` sessions of each task and grade them; ``done`` is called after each.
+
+    Returns:
+        Split name to pass rate, the mean over tasks.
+
+    Raises:
+        InfrastructureError: The sandbox failed twice on one session.
+    """
+    from verl_ext.sandbox import open_sandbox
+    from verl_ext.tiny.teacher import sessions
+
+    async def play() -> list:
+        sandbox = await open_sandbox()
+        try:
+            return await sessions([t for t in tasks for _ in range(runs)], sandbox, seed=seed, judge=True, done=done)
+        finally:
+            await sandbox.aclose()
+
+    split_of = {task.task_id: task.split for task in tasks}
+    played = asyncio.run(play())
+    by_split: dict[str, list[tuple[str, float]]] = {}
+    for session in played:
+        by_split.setdefault(split_of[session.task_id], []).append((session.task_id, float(bool(session.passed))))
+    return {split: rate(pass_rates(by_split[split])).value for split in SPLITS if split in by_split}
