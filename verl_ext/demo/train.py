@@ -212,4 +212,4 @@ def _die_with_parent() -> None:
 
 def _tail(path: Path, lines: int = 30) -> list[str]:
     with path.open(encoding="utf-8", errors="replace") as file:
-        return [line.rstrip("\n") for line in deque(file, lines)]
+        return [line.rstrip("\n")[:400] for line in deque(file, lines)]  # a metrics line has kilobytes
