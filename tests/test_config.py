@@ -86,7 +86,7 @@ def test_missing_data_names_the_command(tmp_path, capsys, monkeypatch):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(SystemExit):
         validate_or_exit(recipe(actor_rollout_ref__model__path=str(tmp_path)))
-    assert "no file nowhere/train.parquet; run: verl-ext tasks build" in capsys.readouterr().err
+    assert "nowhere/train.parquet does not exist; run: verl-ext tasks build" in capsys.readouterr().err
 
 
 def test_other_recipes_pass_untouched():

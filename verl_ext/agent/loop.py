@@ -77,8 +77,8 @@ class BugFixAgentLoop(AgentLoopBase):
         env: BugFixEnv | None = None
         versions: list[int] = []
         try:
+            sandbox = await shared_sandbox(self.ours.sandbox)
             async with asyncio.timeout(self.ours.wall_clock_s):
-                sandbox = await shared_sandbox(self.ours.sandbox)
                 env = BugFixEnv(task, sandbox, tools=self.ours.tools)
                 await env.reset()
                 session.stop = await self._converse(session, env, messages, sampling_params, versions)

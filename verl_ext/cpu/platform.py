@@ -130,5 +130,14 @@ class PlatformCPU(PlatformBase):
     def is_ipc_supported(self) -> bool:
         return False
 
+    def rollout_env_vars(self) -> dict[str, str]:
+        """vLLM's settings: GiB of KV cache, threads left to the scheduler, and no compiler at run time.
+
+        vLLM compiles small sampler functions with a C++ compiler at first use, half a minute that eager code does not
+        need and that fails where no compiler is installed.
+        """
+        chosen = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1"}
+        return {name: os.environ.get(name, value) for name, value in chosen.items()}
+
     def cudart(self) -> Any:
         return None

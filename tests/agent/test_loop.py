@@ -1,0 +1,215 @@
+"""The agent loop on the real environment, sandbox, tokenizer and parser; only the sampler is a script.
+
+A scripted sampler makes every stop reason reachable and lets a test compare a row with what the sampler saw.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from omegaconf import OmegaConf
+
+pytest.importorskip("verl")
+from verl.experimental.agent_loop.agent_loop import DictConfigWrap
+from verl.workers.rollout.replica import TokenOutput
+
+from verl_ext.agent import sandboxes
+from verl_ext.agent.loop import BugFixAgentLoop, bounded
+from verl_ext.agent.session import ids_digest
+from verl_ext.gym.prompts import messages
+from verl_ext.gym.tasks import task_to_json
+from verl_ext.tiny.tokenizer import END, call_text, train_tokenizer
+from verl_ext.types import Case, InfrastructureError, Task, Tests
+
+BUGGY = """\
+def top(values):
+    best = values[0]
+    for x in values:
+        if x < best:
+            best = x
+    return best
+"""
+GOLD = BUGGY.replace("x < best", "x > best")
+TASK = Task(
+    task_id="top/direction/0",
+    sources={"solution.py": BUGGY},
+    editable=("solution.py",),
+    issue="The largest value.",
+    public=Tests(cases=(Case("top", ([1, 3, 2],), expected=3), Case("top", ([5],), expected=5))),
+    hidden=Tests(cases=(Case("top", ([4, 9],), expected=9), Case("top", ([7, 7, 1],), expected=7))),
+    bug_type="comparison_direction",
+    gold={"solution.py": GOLD},
+    split="train",
+)
+FIX = call_text("edit", {"line": 4, "op": "flip"})
+WRONG = call_text("edit", {"line": 4, "op": "strict"})
+TEST, UNDO, SUBMIT = call_text("run_tests"), call_text("undo"), call_text("submit")
+
+
+class Script:
+    """verl's ``LLMServerClient`` with a script for a model; remembers every prompt."""
+
+    def __init__(self, tokenizer, lines: list[str], delay: float = 0.0):
+        self.tokenizer, self.lines, self.delay = tokenizer, list(lines), delay
+        self.seen: list[tuple[list[int], list[int]]] = []
+
+    async def generate(self, request_id, *, prompt_ids, sampling_params, **_):
+        await asyncio.sleep(self.delay)
+        line = self.lines.pop(0)
+        if line == "ABORT":
+            return TokenOutput(token_ids=[], log_probs=[], stop_reason="aborted", extra_fields={})
+        ids = self.tokenizer.encode(line + END)[: sampling_params["max_tokens"]]
+        self.seen.append((list(prompt_ids), ids))
+        versions = {"global_steps": 3, "min_global_steps": 3, "max_global_steps": 3}
+        return TokenOutput(token_ids=ids, log_probs=[-0.5] * len(ids), stop_reason="completed", extra_fields=versions)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer([message["content"] for message in messages(TASK, "ops")] + [BUGGY] * 20)
+
+
+@pytest.fixture(autouse=True)
+async def closed_sandboxes():
+    yield
+    for opening in sandboxes._open.values():
+        if opening.done() and not opening.exception():
+            await opening.result().aclose()
+    sandboxes._open.clear()
+
+
+def configuration(max_turns=6, response=256, **ours):
+    return OmegaConf.create(
+        {
+            "verl_ext": ours,
+            "data": {},
+            "actor_rollout_ref": {
+                "rollout": {
+                    "prompt_length": 256,
+                    "response_length": response,
+                    "max_model_len": None,
+                    "multi_turn": {
+                        "max_assistant_turns": max_turns,
+                        "max_tool_response_length": 256,
+                        "format": "hermes",
+                    },
+                }
+            },
+        }
+    )
+
+
+async def play(tokenizer, lines, config=None, delay=0.0):
+    config = config or configuration()
+    script = Script(tokenizer, lines, delay)
+    loop = BugFixAgentLoop(
+        trainer_config=DictConfigWrap(config),
+        server_manager=script,
+        tokenizer=tokenizer,
+        processor=None,
+        dataset_cls=None,
+        data_config=DictConfigWrap(config.data),
+        hf_model_type="qwen2",
+    )
+    row = await loop.run(
+        {"temperature": 1.0, "logprobs": True},
+        raw_prompt=messages(TASK, "ops"),
+        extra_info={"task": task_to_json(TASK)},
+    )
+    return row, script
+
+
+async def test_row_holds_exactly_what_the_sampler_saw(tokenizer):
+    row, script = await play(tokenizer, [TEST, WRONG, UNDO, FIX, SUBMIT])
+    ids = row.prompt_ids + row.response_ids
+    turns = row.extra_fields["session"]["turns"]
+    assert [turn["tool"] for turn in turns] == ["run_tests", "edit", "undo", "edit", "submit"]
+    sampled_positions = set()
+    for turn, (prompt, sampled), seen in zip(turns, script.seen, row.extra_fields["session"]["sampled"], strict=True):
+        start, end = len(row.prompt_ids) + turn["start"], len(row.prompt_ids) + turn["end"]
+        assert ids[:start] == prompt and ids[start:end] == sampled
+        assert seen == ids_digest(ids[:end])
+        sampled_positions.update(range(turn["start"], turn["end"]))
+    assert {i for i, bit in enumerate(row.response_mask) if bit} == sampled_positions
+    assert [value for bit, value in zip(row.response_mask, row.response_logprobs, strict=True) if not bit] == [0.0] * (
+        len(row.response_mask) - len(sampled_positions)
+    )
+    assert row.response_mask[-1] == 1 and len(row.response_logprobs) == len(row.response_ids)
+    assert row.extra_fields["session"]["stop"] == "submitted"
+    assert row.extra_fields["final_sources"] == {"solution.py": GOLD}
+    assert (row.extra_fields["min_global_steps"], row.extra_fields["max_global_steps"]) == (3, 3)
+
+
+async def test_potential_and_anchor_are_those_a_turn_starts_from(tokenizer):
+    row, _ = await play(tokenizer, [TEST, FIX, TEST, SUBMIT])
+    turns = row.extra_fields["session"]["turns"]
+    assert [turn["potential"] for turn in turns] == [0.5, 0.5, 1.0, 1.0]
+    assert turns[0]["anchor"] == turns[1]["anchor"] != turns[2]["anchor"] == turns[3]["anchor"]
+    assert row.extra_fields["public_share"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("lines", "settings", "stop", "turns"),
+    [
+        ([TEST, UNDO, TEST], {"max_turns": 3}, "max_turns", 3),
+        (["hello", "<tool_call>{}</tool_call>", "?"], {"max_invalid_calls": 3}, "invalid_calls", 3),
+        ([TEST, "x = 1 " * 200], {"response": 40}, "response_budget", 2),
+        ([SUBMIT], {}, "submitted", 1),
+    ],
+)
+async def test_stop_reasons(tokenizer, lines, settings, stop, turns):
+    row, _ = await play(tokenizer, lines, configuration(**settings))
+    assert row.extra_fields["session"]["stop"] == stop
+    assert len(row.extra_fields["session"]["turns"]) == turns
+    assert len(row.response_ids) <= settings.get("response", 256)
+
+
+async def test_wall_clock_keeps_the_finished_turns(tokenizer):
+    row, _ = await play(tokenizer, [TEST] * 50, configuration(max_turns=50, wall_clock_s=1.5), delay=0.3)
+    assert row.extra_fields["session"]["stop"] == "wall_clock"
+    turns = row.extra_fields["session"]["turns"]
+    assert 1 <= len(turns) < 6 and turns[-1]["end"] == len(row.response_ids)
+
+
+async def test_aborted_session_leaves_no_row(tokenizer):
+    row, _ = await play(tokenizer, [TEST, "ABORT"])
+    assert row == []
+
+
+async def test_sandbox_failure_leaves_no_row(tokenizer, monkeypatch, caplog):
+    async def broken(*_, **__):
+        raise InfrastructureError("the jail is gone")
+
+    monkeypatch.setattr("verl_ext.sandbox.LocalSandbox.grade", broken)
+    from verl_ext.gym.env import public_verdicts
+
+    public_verdicts.clear()
+    row, _ = await play(tokenizer, [TEST, SUBMIT])
+    assert row == [] and "the jail is gone" in caplog.text and TASK.task_id in caplog.text
+
+
+async def test_masked_truncation_keeps_the_row_but_trains_nothing(tokenizer):
+    settings = {"max_invalid_calls": 2, "truncated": "mask"}
+    row, _ = await play(tokenizer, ["a", "b"], configuration(**settings))
+    assert sum(row.response_mask) == 0 and len(row.response_ids) > 0
+    gone, _ = await play(tokenizer, ["a", "b"], configuration(**settings, truncated_in_baseline=False))
+    assert gone == []
+
+
+async def test_cancelled_session_leaves_nothing_behind(tokenizer):
+    running = asyncio.create_task(play(tokenizer, [TEST] * 50, configuration(max_turns=50), delay=0.1))
+    await asyncio.sleep(0.5)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+
+@pytest.mark.parametrize("limit", [0, 3, 7, 10, 20])
+def test_bounded_keeps_head_and_tail(limit):
+    text = "0123456789abcdefghij"
+    cut = bounded(text + "!", limit)
+    assert len(cut) <= limit
+    assert bounded(text, 20) == text
+    if limit >= 10:
+        assert cut.startswith("0") and cut.endswith("!")
