@@ -126,10 +126,12 @@ async def _examined(pool: Sequence[Source], journal: Journal, sandbox: Sandbox, 
             if not pending:
                 return
             yield await pending.popleft()
-    finally:
+    except asyncio.CancelledError:
         for task in pending:
             task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
+        raise
+    finally:
+        await asyncio.gather(*pending, return_exceptions=True)  # half-done work ends in the journal, not in the bin
 
 
 async def _one(source: Source, journal: Journal, sandbox: Sandbox, seed: int) -> Examined:

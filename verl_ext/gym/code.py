@@ -136,7 +136,7 @@ def _bindings(scope: ast.FunctionDef) -> list[tuple[int, str]]:
 
 
 def _index_names(nodes: list[ast.AST]) -> frozenset[str]:
-    """Variables that hold positions: subscript indices, slice bounds and targets of loops over ``range``."""
+    """Variables that hold positions: subscript indices, slice bounds and counters of ``range`` and ``enumerate``."""
     found: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Subscript):
@@ -144,6 +144,8 @@ def _index_names(nodes: list[ast.AST]) -> frozenset[str]:
             if isinstance(node.slice, ast.Slice):
                 parts = [p for p in (node.slice.lower, node.slice.upper) if p]
             found |= {n.id for p in parts for n in ast.walk(p) if isinstance(n, ast.Name)}
-        elif isinstance(node, ast.For) and isinstance(node.target, ast.Name) and isinstance(node.iter, ast.Call):
-            found |= {node.target.id} if getattr(node.iter.func, "id", "") == "range" else set()
+        elif isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
+            counter = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
+            if getattr(node.iter.func, "id", "") in ("range", "enumerate") and isinstance(counter, ast.Name):
+                found.add(counter.id)
     return frozenset(found)

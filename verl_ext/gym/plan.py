@@ -14,7 +14,8 @@ from random import Random
 from verl_ext.gym.operators import Mutant, mutants, repair_edits
 from verl_ext.gym.splits import HELDOUT_OPERATORS, TRAINED_OPERATORS, Source
 
-PER_PROGRAM = 3
+PER_PROGRAM = {"train": 3, "val": 2, "heldout_functions": 2, "heldout_types": 2}
+"""Bugs tried in a program. Fewer outside train: what is measured there should rest on many functions."""
 _LOOKED_AT = 12  # mutants of one operator whose repair is looked for
 _WEIGHTS = {"boolean_swap": 4.0, "missing_negation": 4.0, "swapped_arguments": 4.0, "early_return": 0.6}
 _HARD_SHARE = {"train": 0.07, "val": 0.07, "heldout_functions": 0.07, "heldout_types": 0.25}
@@ -35,13 +36,14 @@ def wishes(source: Source, seed: int) -> list[Wish]:
     rng = Random(f"{seed}/bugs/{source.program.name}")
     heldout = source.split == "heldout_types"
     operators = HELDOUT_OPERATORS if heldout else TRAINED_OPERATORS
+    count = PER_PROGRAM[source.split]
     found: list[Wish] = []
     for operator in _weighted_order(rng, operators):
-        split = "val" if len(found) == PER_PROGRAM else source.split
+        split = "val" if len(found) == count else source.split
         wish = _wish(rng, source.program.source, operator, split)
         if wish is not None:
             found.append(wish)
-        if len(found) == PER_PROGRAM + source.also_val:
+        if len(found) == count + source.also_val:
             break
     return found
 

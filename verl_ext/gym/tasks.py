@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from verl_ext.sandbox.wire import decode, encode
-
 from verl_ext.types import BadInput, Case, Task, Tests
 
 
