@@ -87,11 +87,13 @@ def start_jailed() -> Process:
         return os.path.normpath(os.path.join(tempfile.gettempdir(), stage[-1][1], os.path.relpath(path, source)))
 
     fds: list[int] = []
-    argv = [seen(bwrap), "--unshare-all", "--unshare-user", "--cap-drop", "ALL", "--die-with-parent", "--new-session"]
+    argv = [seen(bwrap), "--unshare-all", "--unshare-user", "--die-with-parent", "--new-session"]
+    # The one capability with which the template makes namespaces; every run drops it.
+    argv += ["--cap-drop", "ALL", "--cap-add", "CAP_SYS_ADMIN"]
     argv += _system_binds()
     if not Path(prefix).is_relative_to("/usr"):
         argv += ["--ro-bind", seen(prefix), prefix]
-    argv += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    argv += ["--proc", "/proc", "--tmpfs", "/tmp", *_devices()]
     for path, text in _jail_files():
         fds.append(_data_fd(text))
         argv += ["--ro-bind-data", str(fds[-1]), f"{_JAIL}/{path}"]
@@ -167,6 +169,14 @@ def _system_binds() -> list[str]:
         elif os.path.isdir(name):
             argv += ["--ro-bind", name, name]
     return [*argv, "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+
+
+def _devices() -> list[str]:
+    """Not ``--dev``: for its terminals bubblewrap adds a user namespace, in which the template could mount nothing."""
+    argv = ["--tmpfs", "/dev", "--dir", "/dev/shm", "--symlink", "/proc/self/fd", "/dev/fd"]
+    for name in ("null", "zero", "full", "random", "urandom"):
+        argv += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
+    return argv
 
 
 @cache

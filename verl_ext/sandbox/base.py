@@ -15,7 +15,7 @@ class Limits:
 
     Attributes:
         address_space: Bytes of virtual memory a process (a warm interpreter itself takes about 30 MB).
-        processes: Processes and threads at one time, the worker and its init included.
+        processes: Processes and threads at one time, the worker included.
         cpu_seconds: CPU time of one call, of the worker's process.
         call_seconds: Wall-clock of one call, enforced from outside. Larger than ``cpu_seconds`` on purpose: on a busy
             machine an honest solution waits, and must not fail for it.

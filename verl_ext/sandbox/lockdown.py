@@ -1,8 +1,9 @@
 """What shuts a process in, by system calls through ctypes: namespaces, mounts, limits, capabilities, seccomp.
 
-bubblewrap builds the outer jail once. Each run gets namespaces of its own inside it (a user namespace, so that the
-process limit counts this run alone; process ids, mounts, IPC, network), which costs a clone and two mounts instead of a
-start of bubblewrap. Runs inside the jail: standard library only.
+bubblewrap builds the outer jail once. Each run gets a pid, mount, IPC and user namespace of its own inside it (the last
+one so that the process limit counts this run alone), which costs one fork and three mounts instead of a start of
+bubblewrap. The network is that of the outer jail, which has none; seccomp leaves a run UNIX sockets only, and no two
+runs of one outer jail live at a time. Runs inside the jail: standard library only.
 """
 
 import ctypes
@@ -13,12 +14,12 @@ import signal
 import struct
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_held = ctypes.PyDLL(None, use_errno=True)  # keeps the GIL over a call: clone must not return in two threads' worlds
+_libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
 _libc.mount.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_ulong, ctypes.c_char_p]
 
-_NEWNS, _NEWIPC, _NEWUSER, _NEWPID, _NEWNET = 0x20000, 0x8000000, 0x10000000, 0x20000000, 0x40000000
+_NEWNS, _NEWIPC, _NEWUSER, _NEWPID = 0x20000, 0x8000000, 0x10000000, 0x20000000
 _ANY_NEW = 0x7E020080  # every CLONE_NEW* flag
-_NOSUID, _NODEV, _NOEXEC, _BIND = 2, 4, 8, 4096
+_NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
 _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER = 38, 22, 36
 INSIDE_UID = 65534
 
@@ -86,32 +87,45 @@ def supported() -> bool:
     return platform.machine() in _ARCHES
 
 
-def clone_into_namespaces() -> int:
-    """Forks into fresh user, pid, mount, IPC and network namespaces; like ``os.fork`` otherwise. The child is pid 1."""
-    index = _ARCHES[platform.machine()][0]
-    flags = _NEWUSER | _NEWPID | _NEWNS | _NEWIPC | _NEWNET | signal.SIGCHLD
-    pid = _held.syscall(ctypes.c_long(_CLONE[index]), ctypes.c_ulong(flags), None, None, None, None)
-    if pid < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, f"clone into namespaces: {os.strerror(code)}")
+def keep_mounts() -> None:
+    """For the template, once: no mount of a run shows in another."""
+    _mount(b"none", b"/", None, _REC | _PRIVATE, None)
+
+
+def fork_into_pid_namespace(own: int) -> int:
+    """``os.fork`` whose child is pid 1 of a fresh namespace: when it ends, the kernel ends all that it started.
+
+    Args:
+        own: Descriptor of the caller's ``/proc/self/ns/pid``, to which its later children return.
+    """
+    _check(_libc.unshare(_NEWPID), "a pid namespace")
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid != 0:
+            _check(_libc.setns(own, _NEWPID), "return to the pid namespace")
     return pid
 
 
-def map_user(uid: int, gid: int) -> None:
-    """Gives the fresh user namespace its one user: ``uid`` outside is 65534 inside."""
-    for name, text in (
-        ("setgroups", "deny"),
-        ("uid_map", f"{INSIDE_UID} {uid} 1"),
-        ("gid_map", f"{INSIDE_UID} {gid} 1"),
-    ):
-        _write(f"/proc/self/{name}", text)
-
-
-def private_mounts(size: int) -> None:
-    """A fresh ``/tmp`` of ``size`` bytes, which is ``/dev/shm`` too, and a ``/proc`` that shows this run alone."""
+def enter_namespaces(size: int) -> None:
+    """For a run: a fresh ``/tmp`` of ``size`` bytes, which is ``/dev/shm`` too, a ``/proc`` that shows this run alone,
+    and a user namespace with the one user 65534."""
+    uid, gid = os.getuid(), os.getgid()
+    _check(_libc.unshare(_NEWNS | _NEWIPC), "mount and IPC namespaces")
     _mount(b"tmpfs", b"/tmp", b"tmpfs", _NOSUID | _NODEV, f"size={size},nr_inodes=2048,mode=755".encode())
     _mount(b"/tmp", b"/dev/shm", None, _BIND, None)
     _mount(b"proc", b"/proc", b"proc", _NOSUID | _NODEV | _NOEXEC, None)
+    _check(_libc.unshare(_NEWUSER), "a user namespace")
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{INSIDE_UID} {uid} 1")
+    _write("/proc/self/gid_map", f"{INSIDE_UID} {gid} 1")
+
+
+def end_on_cpu_signal() -> None:
+    """Has SIGPROF end the process with its number as status: pid 1 ignores signals that have no handler. The handler is
+    C's ``_exit`` itself, since one in Python would wait for the interpreter's attention."""
+    _libc.signal(signal.SIGPROF, ctypes.cast(_libc._exit, ctypes.c_void_p))
 
 
 def first_victim() -> None:
@@ -144,10 +158,8 @@ def set_limits(limits: dict, processes: bool) -> None:
 def drop_privileges() -> None:
     """No capabilities, none to be had by exec."""
     header = struct.pack("Ii", 0x20080522, 0)
-    if _libc.capset(header, struct.pack("6I", *[0] * 6)) != 0:
-        raise OSError(ctypes.get_errno(), "capset")
-    if _libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "no_new_privs")
+    _check(_libc.capset(header, struct.pack("6I", *[0] * 6)), "capset")
+    _check(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
 
 
 def build_filter() -> bytes:
@@ -171,14 +183,17 @@ def install_filter(program: bytes) -> None:
     """Applies :func:`build_filter` to this process for good."""
     buffer = ctypes.create_string_buffer(program, len(program))
     fprog = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
-    if _libc.prctl(_PR_SET_SECCOMP, 2, fprog, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "seccomp")
+    _check(_libc.prctl(_PR_SET_SECCOMP, 2, fprog, 0, 0), "seccomp")
 
 
 def _mount(source: bytes, target: bytes, kind: "bytes | None", flags: int, data: "bytes | None") -> None:
-    if _libc.mount(source, target, kind, flags, data) != 0:
+    _check(_libc.mount(source, target, kind, flags, data), f"mount {target.decode()}")
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
         code = ctypes.get_errno()
-        raise OSError(code, f"mount {target.decode()}: {os.strerror(code)}")
+        raise OSError(code, f"{what}: {os.strerror(code)}")
 
 
 def _write(path: str, text: str) -> None:

@@ -15,12 +15,7 @@ from verl_ext.sandbox.base import Limits, Outcome
 from verl_ext.sandbox.slot import Channel, PolicyFault, Slot
 from verl_ext.types import BadInput, Case, CaseResult, Tests
 
-_SIGNALS = {
-    -24: "timeout",
-    -27: "timeout",
-    152: "timeout",
-    155: "timeout",
-}  # SIGXCPU, SIGPROF; through an init: 128 + n
+_CPU_STATUS = 27  # SIGPROF, see lockdown.end_on_cpu_signal
 _MOST_SOURCE = 4 << 20
 
 
@@ -68,7 +63,7 @@ async def ended(fault: PolicyFault, end: Any) -> Outcome:
     status = await end(patient=fault.kind == "died")
     kind, text = fault.kind, str(fault)
     if kind == "died":
-        kind = _SIGNALS.get(status, "died")
+        kind = "timeout" if status == _CPU_STATUS else "died"
         text = "out of CPU time" if kind == "timeout" else f"the worker ended with status {status}"
     return Outcome(error=text, failure=kind)
 

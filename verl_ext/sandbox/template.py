@@ -5,6 +5,7 @@ speaks with the trusted process over a packet socket: a packet with limits and a
 ``kill`` or ``reap`` ends it, and the answer comes when every process of the run is gone. End of file ends the template.
 """
 
+import contextlib
 import gc
 import json
 import os
@@ -18,8 +19,7 @@ from collections.abc import Callable
 
 from verl_ext.sandbox import handles, lockdown, worker
 
-_GRACE = 0.2  # seconds for the init to tell how a run ended, once its channel is closed
-_SETUP_FAILED = 99
+_GRACE = 0.2  # seconds for a worker to end by itself, once its channel is closed
 
 # What solutions commonly import: loaded once here, it costs a run nothing.
 _WARM = (
@@ -38,12 +38,15 @@ def main(work: "Callable[[socket.socket, str], None] | None" = None) -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
     jailed = sys.argv[2] == "jail"
-    owner = os.getuid(), os.getgid()
     for name in _WARM.split():
         __import__(name)
     sys.path[:] = [path for path in sys.path if path != os.path.dirname(os.path.dirname(os.path.dirname(__file__)))]
     program = lockdown.build_filter() if lockdown.supported() else b""
-    if not jailed:
+    own = -1
+    if jailed:
+        lockdown.keep_mounts()
+        own = os.open("/proc/self/ns/pid", os.O_RDONLY)
+    else:
         lockdown.adopt_orphans()
     gc.collect()
     gc.freeze()  # a collection in a run would otherwise write to, and so copy, every page of ours
@@ -57,7 +60,7 @@ def main(work: "Callable[[socket.socket, str], None] | None" = None) -> None:
         channel = socket.socket(fileno=fds[0])
         place = "/tmp" if jailed else tempfile.mkdtemp(prefix="run-")
         try:
-            pid = lockdown.clone_into_namespaces() if jailed else os.fork()
+            pid = lockdown.fork_into_pid_namespace(own) if jailed else os.fork()
         except OSError as error:
             channel.close()
             control.recv(64)
@@ -67,11 +70,22 @@ def main(work: "Callable[[socket.socket, str], None] | None" = None) -> None:
             try:
                 control.close()
                 if jailed:
-                    _init(channel, limits, program, place, owner)
+                    os.close(own)
+                    _shut_in(limits, program)
                 else:
-                    _run_plain(channel, limits, place, work)
-            except BaseException as error:
-                _give_up(channel, error)
+                    os.setsid()
+                    if work is None:
+                        lockdown.set_limits(limits, processes=False)
+                lockdown.end_on_cpu_signal()
+                channel.sendall(b'{"id":"ready"}\n')
+            except BaseException as error:  # no code of the policy is there yet: the infrastructure's fault
+                with contextlib.suppress(OSError):
+                    channel.sendall(json.dumps({"id": "setup", "error": str(error)}).encode() + b"\n")
+                os._exit(1)
+            try:
+                (work or _serve)(channel, os.path.join(place, "work"))
+            finally:
+                os._exit(0)
         channel.close()
         order = control.recv(64)
         status = _end(pid, order == b"reap", jailed)
@@ -106,48 +120,13 @@ def _end(pid: int, patient: bool, jailed: bool) -> int:
             status = code if child == pid else status
 
 
-def _init(channel: socket.socket, limits: dict, program: bytes, place: str, owner: "tuple[int, int]") -> None:
-    """Pid 1 of a run: sets up its namespaces, forks the worker, reaps, and ends as the worker ended."""
-    lockdown.map_user(*owner)
-    lockdown.private_mounts(limits["file_bytes"])
+def _shut_in(limits: dict, program: bytes) -> None:
+    lockdown.enter_namespaces(limits["file_bytes"])
     lockdown.first_victim()
-    pid = os.fork()
-    if pid == 0:
-        lockdown.set_limits(limits, processes=True)
-        lockdown.drop_privileges()
-        lockdown.install_filter(program)
-        _work(channel, place)
-    channel.close()
+    lockdown.set_limits(limits, processes=True)
     lockdown.drop_privileges()
-    while True:
-        ended, status = os.waitpid(-1, 0)
-        if ended == pid:
-            code = os.waitstatus_to_exitcode(status)
-            os._exit(code if code >= 0 else 128 - code)
-
-
-def _run_plain(channel: socket.socket, limits: dict, place: str, work: "Callable | None") -> None:
-    os.setsid()
-    if work is None:
-        lockdown.set_limits(limits, processes=False)
-    _work(channel, place, work)
-
-
-def _work(channel: socket.socket, place: str, work: "Callable | None" = None) -> None:
-    channel.sendall(b'{"id":"ready"}\n')
-    try:
-        (work or _serve)(channel, os.path.join(place, "work"))
-    finally:
-        os._exit(0)
+    lockdown.install_filter(program)
 
 
 def _serve(channel: socket.socket, place: str) -> None:
     worker.serve(channel, place, handles.HANDLERS)
-
-
-def _give_up(channel: socket.socket, error: BaseException) -> None:
-    """Set-up failed before any code of the policy was there: say so, it is the infrastructure's."""
-    try:
-        channel.sendall(json.dumps({"id": "setup", "error": str(error)}).encode() + b"\n")
-    finally:
-        os._exit(_SETUP_FAILED)
