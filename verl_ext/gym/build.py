@@ -26,8 +26,6 @@ from verl_ext.gym.validate import Examined, examine
 from verl_ext.sandbox import Sandbox
 from verl_ext.types import BadInput, Task
 
-SIZES: Mapping[str, int] = {"train": 1800, "val": 200, "heldout_functions": 200, "heldout_types": 150}
-"""Tasks in each split by default."""
 WINDOW = 8
 """Programs examined at one time: enough to keep the sandbox busy while one of them is parsed."""
 
@@ -50,14 +48,22 @@ class DataSet:
 async def build(
     out: Path,
     sandbox: Sandbox,
-    seed: int = 0,
-    sizes: Mapping[str, int] = SIZES,
+    seed: int,
+    sizes: Mapping[str, int],
     tools: str = "ops",
     report: Report = lambda split, count: None,
 ) -> DataSet:
     """Builds the data set into folder ``out``: ``tasks.jsonl``, ``stats.json`` and one parquet file a split.
 
     Interrupted, it goes on where it stopped when called again.
+
+    Args:
+        out: Folder, made when missing.
+        sandbox: Runs references and mutants; not closed here.
+        seed: The same seed gives the same bytes.
+        sizes: Tasks wanted in each split.
+        tools: Tool set whose prompts the parquet files hold.
+        report: Follows the progress.
 
     Raises:
         BadInput: Sizes that cannot be had, or an unknown tool set.

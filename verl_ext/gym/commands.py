@@ -11,7 +11,8 @@ import click
 from verl_ext.types import BadInput, Case, Task
 
 DEFAULT_DIR = "runs/tasks"
-_SIZES = {"train": 1800, "val": 200, "heldout_functions": 200, "heldout_types": 150}
+SIZES = {"train": 1800, "val": 200, "heldout_functions": 200, "heldout_types": 150}
+"""Tasks in each split by default."""
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -23,10 +24,10 @@ def tasks() -> None:
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same bytes.")
 @click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_DIR, show_default=True)
 @click.option("--tools", type=click.Choice(["ops", "code"]), default="ops", show_default=True, help="Tool set.")
-@click.option("--train", type=click.IntRange(0), default=_SIZES["train"], show_default=True, help="Tasks.")
-@click.option("--val", type=click.IntRange(0), default=_SIZES["val"], show_default=True, help="Tasks.")
-@click.option("--heldout-functions", type=click.IntRange(0), default=_SIZES["heldout_functions"], show_default=True)
-@click.option("--heldout-types", type=click.IntRange(0), default=_SIZES["heldout_types"], show_default=True)
+@click.option("--train", type=click.IntRange(0), default=SIZES["train"], show_default=True, help="Tasks.")
+@click.option("--val", type=click.IntRange(0), default=SIZES["val"], show_default=True, help="Tasks.")
+@click.option("--heldout-functions", type=click.IntRange(0), default=SIZES["heldout_functions"], show_default=True)
+@click.option("--heldout-types", type=click.IntRange(0), default=SIZES["heldout_types"], show_default=True)
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Jails at one time.")
 def build(seed: int, out: Path, tools: str, workers: int, **sizes: int) -> None:
     """Build tasks.jsonl and the parquet files that verl reads; interrupted, call it again to go on."""

@@ -17,7 +17,15 @@ from verl_ext.gym.splits import HELDOUT_OPERATORS, TRAINED_OPERATORS, Source
 PER_PROGRAM = {"train": 3, "val": 2, "heldout_functions": 2, "heldout_types": 2}
 """Bugs tried in a program. Fewer outside train: what is measured there should rest on many functions."""
 _LOOKED_AT = 12  # mutants of one operator whose repair is looked for
-_WEIGHTS = {"boolean_swap": 4.0, "missing_negation": 4.0, "swapped_arguments": 4.0, "early_return": 0.6}
+_WEIGHTS = {
+    "boolean_swap": 4.0,
+    "swapped_arguments": 4.0,
+    "missing_negation": 2.0,
+    "comparison_strictness": 1.5,
+    "early_return": 0.6,
+    "missing_base_case": 0.3,
+}
+"""Above 1 for what few programs offer, below for what nearly all of them do."""
 _HARD_SHARE = {"train": 0.07, "val": 0.07, "heldout_functions": 0.07, "heldout_types": 0.25}
 _HARD_OPERATOR = 0.2  # chance to keep an operator that has no one-edit repair in this program
 
