@@ -77,7 +77,7 @@ def load_tasks(path: str | Path) -> dict[str, Task]:
         BadInput: No such file, a broken line, or an id that stands twice.
     """
     target = Path(path)
-    if target.is_dir():
+    if target.is_dir() or not target.suffix:
         target = target / "tasks.jsonl"
     if not target.is_file():
         raise BadInput(f"no task file {target}; build one with `verl-ext tasks build --out {target.parent}`")
