@@ -21,8 +21,8 @@ from verl_ext.tiny import data, sft
 from verl_ext.tiny.teacher import DEMONSTRATIONS, TURNS
 from verl_ext.types import Task
 
-SESSIONS = 9000
-"""Teacher sessions, about 1.7 million tokens."""
+SESSIONS = 5000
+"""Teacher sessions, about a million tokens."""
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from pathlib import Path
 from verl_ext.types import BadInput
 
 BATCH = 32
-EPOCHS = 2
+EPOCHS = 3
 LEARNING_RATE = 3e-3
 _STEP = re.compile(r"step:(\d+) - .*?train/loss:([-\d.e+]+)")
 
