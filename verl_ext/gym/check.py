@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from verl_ext.gym.splits import problems
 from verl_ext.sandbox import Sandbox
-from verl_ext.types import Task, Tests, Verdict
+from verl_ext.types import CaseResult, Task, Tests
 
 _AT_ONCE = 16
 
@@ -43,19 +43,21 @@ async def wrong(task: Task, sandbox: Sandbox) -> list[str]:
     if inputs[0] & inputs[1]:
         found.append(f"{task.task_id}: an input is both public and hidden")
     gold, buggy = await asyncio.gather(
-        _both(task, {**task.sources, **task.gold}, sandbox), _both(task, task.sources, sandbox)
+        _halves(task, {**task.sources, **task.gold}, sandbox), _halves(task, task.sources, sandbox)
     )
-    for name, (fixed, broken) in {"public": (gold[0], buggy[0]), "hidden": (gold[1], buggy[1])}.items():
-        if not fixed.passed:
-            failed = next((c.name for c in fixed.cases if not c.passed), "no case")
+    for name, fixed, broken in zip(("public", "hidden"), gold, buggy, strict=True):
+        if failed := next((case.name for case in fixed if not case.passed), None):
             found.append(f"{task.task_id}: the repaired source fails the {name} tests ({failed})")
-        if broken.passed:
+        if all(case.passed for case in broken):
             found.append(f"{task.task_id}: the bug does not show in the {name} tests")
     return found
 
 
-async def _both(task: Task, sources: dict[str, str], sandbox: Sandbox) -> list[Verdict]:
-    async def grade(tests: Tests) -> Verdict:
-        return await sandbox.grade(sources, tests)
-
-    return list(await asyncio.gather(grade(task.public), grade(task.hidden)))
+async def _halves(task: Task, sources: dict[str, str], sandbox: Sandbox) -> list[Sequence[CaseResult]]:
+    """Results of the public and of the hidden tests; in one jail where they are cases, at half the price."""
+    public, hidden = task.public, task.hidden
+    if public.files or hidden.files or public.module != hidden.module:
+        verdicts = await asyncio.gather(sandbox.grade(sources, public), sandbox.grade(sources, hidden))
+        return [verdict.cases for verdict in verdicts]
+    verdict = await sandbox.grade(sources, Tests(public.module, public.cases + hidden.cases))
+    return [verdict.cases[: len(public)], verdict.cases[len(public) :]]
