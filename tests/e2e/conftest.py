@@ -1,0 +1,173 @@
+"""One small gym, one small TinyAgent and one training run, shared by every end-to-end test.
+
+The run is real: ``python -m verl.trainer.main_ppo`` with the recipe, Ray, vLLM and the sandbox. It takes four steps in
+two processes: the first is killed without warning in step 3, after the checkpoint of step 2; the second goes on from
+there, and in its last step one sandbox is killed in the middle of an episode.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT_S = 600
+PROMPTS, SESSIONS = 8, 4
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(item.fspath).parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.e2e)
+
+
+def cli(*argv: str) -> None:
+    subprocess.run([sys.executable, "-m", "verl_ext.cli", *argv], check=True, timeout=LIMIT_S, cwd=ROOT)
+
+
+@pytest.fixture(scope="session")
+def tasks_dir(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("e2e") / "tasks"
+    sizes = {"train": 64, "val": 12, "heldout-functions": 12, "heldout-types": 12}
+    cli("tasks", "build", "--out", str(out), *(part for name, n in sizes.items() for part in (f"--{name}", str(n))))
+    return out
+
+
+@pytest.fixture(scope="session")
+def model_dir(tasks_dir) -> Path:
+    out = tasks_dir.parent / "tiny"
+    cli("tiny", "build", "--tasks", str(tasks_dir), "--out", str(out), "--sessions", "400")
+    return out
+
+
+@dataclass
+class Run:
+    """What a training run left behind."""
+
+    folder: Path
+    model: Path
+    tasks: Path
+    metrics: dict[int, dict[str, Any]] = field(default_factory=dict)
+    sessions: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    logs: list[str] = field(default_factory=list)
+    killed_sandboxes: int = 0
+
+    def read(self) -> None:
+        for path in sorted(self.folder.glob("metrics-*.jsonl")):
+            for line in path.read_text().splitlines():
+                entry = json.loads(line)
+                self.metrics.setdefault(entry["step"], {}).update(entry["data"])
+        for path in (self.folder / "sessions").glob("*.jsonl"):
+            self.sessions[int(path.stem)] = [json.loads(line) for line in path.read_text().splitlines()]
+
+
+class Training:
+    """One process of ``main_ppo`` on the recipe, with its log in a file."""
+
+    def __init__(self, run: Run, attempt: int, *overrides: str):
+        self.run = run
+        self.log = run.folder / f"train-{attempt}.log"
+        self.metrics = run.folder / f"metrics-{attempt}.jsonl"
+        env = {**os.environ, "VERL_PLATFORM": "cpu", "VERL_FILE_LOGGER_PATH": str(self.metrics)}
+        argv = [
+            *(sys.executable, "-m", "verl.trainer.main_ppo"),
+            *("--config-path", str(ROOT / "recipes"), "--config-name", "bugfix_grpo"),
+            f"data.train_files={run.tasks}/train.parquet",
+            f"data.val_files=[{run.tasks}/val.parquet]",
+            f"data.train_batch_size={PROMPTS}",
+            f"actor_rollout_ref.actor.ppo_mini_batch_size={PROMPTS}",
+            f"actor_rollout_ref.rollout.n={SESSIONS}",
+            "actor_rollout_ref.rollout.val_kwargs.n=1",
+            "actor_rollout_ref.actor.optim.lr=1e-3",
+            "actor_rollout_ref.actor.optim.lr_warmup_steps=0",
+            f"actor_rollout_ref.model.path={run.model}",
+            f"trainer.default_local_dir={run.folder}/checkpoints",
+            f"verl_ext.session_dir={run.folder}/sessions",
+            "trainer.total_training_steps=4",
+            "trainer.save_freq=2",
+            "trainer.test_freq=4",
+            "trainer.val_before_train=false",
+            "trainer.logger=[console,file]",
+            f"trainer.validation_data_dir={run.folder}/validation",
+            *overrides,
+        ]
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                argv, env=env, stdout=log, stderr=subprocess.STDOUT, cwd=run.folder, start_new_session=True
+            )
+
+    def steps(self) -> list[int]:
+        if not self.metrics.is_file():
+            return []
+        return [json.loads(line)["step"] for line in self.metrics.read_text().splitlines() if line.endswith("}")]
+
+    def wait_for(self, done, what: str) -> None:
+        """Poll ``done`` until it is true; fails with the end of the log when the run ends or time is up first."""
+        deadline = time.monotonic() + LIMIT_S
+        while not done():
+            ended = self.process.poll() is not None
+            if (ended and not done()) or time.monotonic() > deadline:
+                self.kill()
+                tail = self.log.read_text(errors="replace")[-6000:]
+                pytest.fail(f"{what} did not happen ({'ended' if ended else 'too slow'}); end of the log:\n{tail}")
+            time.sleep(0.1)
+
+    def kill(self) -> None:
+        """End the run and all that it started, without warning; Ray's daemons leave the process group."""
+        family = [self.process.pid]
+        if self.process.poll() is None:
+            family += [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
+        for pid in family:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.wait(30)
+
+
+def kill_one_sandbox(training: Training) -> bool:
+    """SIGKILL one jail of the agent loop's process; False while there is none."""
+    for process in psutil.Process(training.process.pid).children(recursive=True):
+        try:
+            if "AgentLoopWorker" not in " ".join(process.cmdline()):
+                continue
+            jails = [child for child in process.children(recursive=True) if "bwrap" in child.name()]
+        except psutil.NoSuchProcess:
+            continue
+        if jails:
+            jails[0].kill()
+            return True
+    return False
+
+
+@pytest.fixture(scope="session")
+def run(tasks_dir, model_dir) -> Run:
+    folder = tasks_dir.parent / "run"
+    folder.mkdir()
+    run = Run(folder, model_dir, tasks_dir)
+    tracker = folder / "checkpoints" / "latest_checkpointed_iteration.txt"
+
+    first = Training(run, 1)
+    first.wait_for(lambda: 2 in first.steps() and tracker.is_file(), "step 2 with its checkpoint")
+    time.sleep(1.0)  # into step 3
+    first.kill()
+
+    second = Training(run, 2)
+    second.wait_for(lambda: 3 in second.steps(), "step 3 after the restart")
+    second.wait_for(lambda: kill_one_sandbox(second), "a sandbox to kill in step 4")
+    run.killed_sandboxes = 1
+    second.wait_for(lambda: second.process.poll() is not None, "the end")
+    assert second.process.returncode == 0, second.log.read_text(errors="replace")[-6000:]
+    run.logs = [first.log.read_text(errors="replace"), second.log.read_text(errors="replace")]
+    run.read()
+    return run

@@ -1,0 +1,71 @@
+"""Grading final sources: only editable files count, infrastructure is retried once, truncation is as configured."""
+
+import pytest
+
+pytest.importorskip("verl")
+from verl_ext.config import Config
+from verl_ext.reward.manager import grade_hidden, score
+from verl_ext.sandbox import open_sandbox
+from verl_ext.types import Case, InfrastructureError, StopReason, Task, Tests, Verdict
+
+TASK = Task(
+    task_id="double/arithmetic/0",
+    sources={"solution.py": "from helper import two\n\ndef double(x):\n    return x + two\n", "helper.py": "two = 2\n"},
+    editable=("solution.py",),
+    issue="Twice x.",
+    public=Tests(cases=(Case("double", (3,), expected=6),)),
+    hidden=Tests(cases=(Case("double", (5,), expected=10), Case("double", (-1,), expected=-2))),
+    bug_type="arithmetic_swap",
+    gold={"solution.py": "from helper import two\n\ndef double(x):\n    return x * two\n"},
+    split="train",
+)
+
+
+async def test_gold_passes_and_buggy_fails():
+    sandbox = await open_sandbox()
+    try:
+        assert (await grade_hidden(sandbox, TASK, dict(TASK.gold))).passed
+        assert not (await grade_hidden(sandbox, TASK, dict(TASK.sources))).passed
+        # A file that the task does not let the policy edit is dropped: two = 5 would make 5 + 5 right.
+        cheat = {**TASK.sources, "helper.py": "two = 5\n"}
+        assert not (await grade_hidden(sandbox, TASK, cheat)).passed
+    finally:
+        await sandbox.aclose()
+
+
+class Flaky:
+    """A sandbox whose first ``failures`` grades fail for reasons of infrastructure."""
+
+    def __init__(self, failures: int):
+        self.failures, self.calls = failures, 0
+
+    async def grade(self, sources, tests, limits=None):
+        self.calls += 1
+        if self.calls <= self.failures:
+            raise InfrastructureError("the template died")
+        return Verdict(True, (), "oracle", None, 0.0)
+
+
+async def test_infrastructure_is_retried_once_then_raised():
+    assert (await grade_hidden(Flaky(1), TASK, {})).passed
+    sandbox = Flaky(2)
+    with pytest.raises(InfrastructureError):
+        await grade_hidden(sandbox, TASK, {})
+    assert sandbox.calls == 2
+
+
+@pytest.mark.parametrize(
+    ("stop", "truncated", "reward"),
+    [
+        (StopReason.SUBMITTED, "zero", 1.0),
+        (StopReason.MAX_TURNS, "zero", 1.0),
+        (StopReason.RESPONSE_BUDGET, "zero", 0.0),
+        (StopReason.RESPONSE_BUDGET, "score", 1.0),
+        (StopReason.WALL_CLOCK, "mask", 1.0),
+    ],
+)
+def test_truncation(stop, truncated, reward):
+    passed = Verdict(True, (), "oracle", None, 0.0)
+    failed = Verdict(False, (), "oracle", "wrong", 0.0)
+    assert score(passed, stop, Config(truncated=truncated)) == reward
+    assert score(failed, stop, Config(truncated=truncated)) == 0.0
