@@ -208,8 +208,23 @@ def test_transcript_prefers_a_task_that_was_learned():
 def test_transcript_shows_the_fix_and_survives_backticks():
     text = transcripts.render(_task(), _session("a", 0, "```\nrm"), _session("a", 1, "edit(2, swap)"), 60)
     assert "-    return x - 1\n+    return x + 1" in text
-    assert "````\n```\nrm\n````" in text
+    assert "````\n[assistant]\n```\nrm\n````" in text
     assert "## Before training: does not pass" in text and "## After 60 steps: passes" in text
+
+
+def test_transcript_is_readable_and_hides_nothing_that_is_broken():
+    text = (
+        '<|im_start|>assistant\n<tool_call>\n{"name": "edit", "arguments": {"line": 2, "op": "plus_one"}}\n</tool_call>'
+        "<|im_end|>\n<|im_start|>tool\n1 of 2 pass\n<|im_start|>assistant\n<tool_call>{broken}</tool_call> x"
+    )
+    assert transcripts.readable(text).splitlines() == [
+        "[assistant]",
+        "edit(line=2, op='plus_one')",
+        "[tool]",
+        "1 of 2 pass",
+        "[assistant]",
+        "<tool_call>{broken}</tool_call> x",
+    ]
 
 
 @pytest.fixture
@@ -440,8 +455,10 @@ def test_other_settings_start_afresh_and_keep_the_earlier_run(monkeypatch, tasks
     def demo(seed: int) -> commands._Demo:
         return commands._Demo(_console(), seed, 10, 20, out, tasks_dir, tiny, ())
 
+    (out / "train" / "evaluation").mkdir(parents=True)  # the stage before writes there: no reason to start afresh
     first = demo(0)
     first.train()
+    assert "starting afresh" not in first.console.export_text()
     again = demo(0)
     again.train()
     assert "done before" in again.console.export_text()

@@ -144,12 +144,12 @@ class _Demo:
         seconds = seconds_if_done(done, inputs)
         if seconds is not None:
             return self._skipped(seconds)
-        if folder.exists() and read_json(known) != inputs:
+        if known.exists() and read_json(known) != inputs:
             number = 1
             while (aside := folder.with_name(f"{folder.name}.{number}")).exists():
                 number += 1
             folder.rename(aside)
-            self.console.print(f"   settings or inputs changed: starting afresh; the earlier run is kept in {aside}")
+            self.console.print(f"   inputs changed: starting afresh; the earlier run: {aside}", soft_wrap=True)
         write_json(known, inputs)
         spent = read_json(folder / "spent.json") or 0.0
         start = time.monotonic()

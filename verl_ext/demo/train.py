@@ -60,7 +60,7 @@ class State:
             for step, data in read_metrics(self.plan.out / "metrics").items()
             if step > 0 and "critic/score/mean" in data
         }
-        self.step = max(metrics, default=self.first_step)
+        self.step = max(self.first_step, *metrics) if metrics else self.first_step
         if metrics:
             recent = list(metrics.values())[-5:]
             self.reward = sum(data["critic/score/mean"] for data in recent) / len(recent)
@@ -124,7 +124,7 @@ def train(plan: Plan, environ: Mapping[str, str], console: Console) -> None:
     resumed = checkpoint_step(plan)
     if resumed:
         console.print(f"   going on from the checkpoint of step {resumed}")
-    console.print(f"   log: {log_path}")
+    console.print(f"   log: {log_path}", soft_wrap=True)
     with log_path.open("ab") as log:
         log.write(("\n$ " + " ".join(argv) + "\n").encode())
         log.flush()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import json
+import re
 from collections.abc import Mapping, Sequence
 
 from verl_ext.demo.dumps import EvalSession
@@ -42,7 +44,7 @@ def render(task: Task, before: EvalSession, after: EvalSession, steps: int) -> s
             "",
             "What the policy reads first:",
             "",
-            _fence(after.prompt),
+            _fence(readable(after.prompt)),
             "",
             *_session("Before training", before),
             *_session(f"After {steps} steps", after),
@@ -50,12 +52,32 @@ def render(task: Task, before: EvalSession, after: EvalSession, steps: int) -> s
     )
 
 
+_MARKER = re.compile(r"<\|im_start\|>(\w+)\n")
+_CALL = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
+
+
+def readable(text: str) -> str:
+    """A decoded conversation with role marks at line starts and tool calls as ``name(argument=value)``; what cannot be
+    read as either stays as it is, since that is what the policy wrote."""
+    text = _MARKER.sub(lambda mark: f"\n[{mark[1]}]\n", text.replace("<|im_end|>", ""))
+    return re.sub(r"\n{2,}", "\n", _CALL.sub(_call, text)).strip("\n")
+
+
+def _call(found: re.Match[str]) -> str:
+    try:
+        call = json.loads(found[1])
+        arguments = ", ".join(f"{key}={value!r}" for key, value in call.get("arguments", {}).items())
+        return f"{call['name']}({arguments})"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return found[0]
+
+
 def _session(title: str, session: EvalSession) -> list[str]:
     verdict = "passes" if session.passed else "does not pass"
     return [
         f"## {title}: {verdict} the hidden tests (stop: {session.stop or 'unknown'})",
         "",
-        _fence(session.response),
+        _fence(readable("<|im_start|>assistant\n" + session.response)),
         "",
     ]
 
