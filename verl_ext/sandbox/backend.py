@@ -123,7 +123,7 @@ def start_plain() -> Process:
             target.write_bytes(text)
         argv = [interpreter()[0], *_FLAGS, "-c", _START, root, str(theirs.fileno()), "plain"]
         process = _start(argv, ours, theirs, [], _ENVIRONMENT)
-        ours.settimeout(20)
+        ours.settimeout(60)
         ours.recv(64, socket.MSG_PEEK)  # its files are read once it is ready
         return process
     except TimeoutError:

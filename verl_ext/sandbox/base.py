@@ -29,8 +29,8 @@ class Limits:
     address_space: int = 512 << 20
     processes: int = 16
     cpu_seconds: float = 1.0
-    call_seconds: float = 5.0
-    total_seconds: float = 20.0
+    call_seconds: float = 10.0
+    total_seconds: float = 30.0
     file_bytes: int = 16 << 20
     output_bytes: int = 1 << 20
     open_files: int = 64

@@ -97,6 +97,8 @@ class LocalSandbox:
 async def open_sandbox(isolation: Isolation = "auto", workers: int = 2, limits: Limits | None = None) -> LocalSandbox:
     """Starts a local sandbox and makes one run in it, so that a machine that cannot isolate says so now.
 
+    Use it on one event loop, in a thread that lives as long: bubblewrap ends its jail when that thread ends.
+
     Raises:
         BadInput: One line on what is missing and how to enable it.
     """

@@ -61,7 +61,10 @@ def daemon(name):
             time.sleep(600)
         os._exit(0)
     os.wait()
-    return name in [open(f"/proc/{pid}/comm").read().strip() for pid in os.listdir("/proc") if pid.isdigit()]
+    for _ in range(200):
+        if name in [open(f"/proc/{pid}/comm").read().strip() for pid in os.listdir("/proc") if pid.isdigit()]:
+            return True
+        time.sleep(0.01)
 
 def memory():
     return len(bytearray(2 << 30))

@@ -22,7 +22,7 @@ from verl_ext.sandbox.backend import Process
 from verl_ext.sandbox.base import Limits
 from verl_ext.types import InfrastructureError
 
-_PATIENCE = 20.0  # seconds for what only our own code and the kernel have to do; generous, the machine may be busy
+_PATIENCE = 60.0  # seconds for what only our own code and the kernel have to do; generous, the machine may be busy
 
 
 class PolicyFault(Exception):
@@ -48,10 +48,18 @@ class Channel:
         Raises:
             PolicyFault: ``timeout``, ``died`` (channel closed), or ``protocol`` (too long, not JSON, wrong id).
         """
+        return await self.answer(await self.put(request, seconds), seconds)
+
+    async def put(self, request: dict[str, Any], seconds: float) -> str:
+        """Sends a request and returns the random id that its reply must bear."""
         token = secrets.token_hex(8)
-        deadline = time.monotonic() + seconds
-        await self._write(wire.dumps({"id": token, **request}), deadline)
-        return self._read_reply(await self._line(deadline, self._limits.output_bytes), token)
+        await self._write(wire.dumps({"id": token, **request}), time.monotonic() + seconds)
+        return token
+
+    async def answer(self, token: str, seconds: float) -> dict[str, Any]:
+        """Waits for the reply to a request that was sent before; faults as in :meth:`ask`."""
+        line = await self._line(time.monotonic() + seconds, self._limits.output_bytes)
+        return self._read_reply(line, token)
 
     async def exchange(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
         """One message to a trusted process and the next one from it; faults as in :meth:`ask`."""

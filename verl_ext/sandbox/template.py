@@ -91,9 +91,9 @@ def main(work: "Callable[[socket.socket, str], None] | None" = None) -> None:
         status = _end(pid, order == b"reap", jailed)
         if not jailed:
             shutil.rmtree(place, ignore_errors=True)
-        control.send(f"gone {status}".encode())
         if not order:
             return
+        control.send(f"gone {status}".encode())
 
 
 def _end(pid: int, patient: bool, jailed: bool) -> int:
