@@ -17,6 +17,7 @@ from verl_ext.types import BadInput, Task
 
 EXTRA_PROGRAMS = 2500
 """Generated programs beyond the train split's."""
+TEXTS_A_ROW = 3
 
 
 def train_tasks(tasks: Iterable[Task]) -> list[Task]:
@@ -56,7 +57,11 @@ def write_sft(path: Path, sessions: Sequence[Session], code: Sequence[str], seed
     from pyarrow import parquet
 
     rows = [list(session.messages) for session in sessions]
-    rows += [[{"role": "user", "content": numbered(text)}] for text in code]
+    # Several texts to a row: rows of a batch are padded to one length, and a session is three times as long as a text.
+    rows += [
+        [{"role": "user", "content": numbered(text)} for text in code[start : start + TEXTS_A_ROW]]
+        for start in range(0, len(code), TEXTS_A_ROW)
+    ]
     random.Random(seed).shuffle(rows)
     message = pa.struct([("role", pa.string()), ("content", pa.string())])
     table = pa.table({"messages": pa.array(rows, type=pa.list_(message))})

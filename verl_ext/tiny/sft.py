@@ -35,6 +35,7 @@ def overrides(model: Path, data: Path, out: Path, seed: int, epochs: int = EPOCH
         "data.max_length": 1024,
         "data.num_workers": 0,
         "model.path": model,
+        "model.external_lib": "verl_ext.cpu.logprobs",
         "model.use_remove_padding": False,
         "model.enable_gradient_checkpointing": False,
         "+model.override_config.attn_implementation": "sdpa",
