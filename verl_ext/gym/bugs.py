@@ -183,9 +183,13 @@ def _swapped_arguments(view: SourceView, path: Path) -> Changes:
     elif isinstance(node, cst.BinaryOperation) and isinstance(node.operator, _ORDERED):
         if isinstance(node.left, ATOMS) and isinstance(node.right, ATOMS):
             yield node, view.exchanged(node, node.left, node.right)
-    elif isinstance(node, cst.Tuple) and parent(path, (cst.Return, cst.Assign)):
-        if len(node.elements) == 2 and node is path[-2].value:
-            yield node, view.exchanged(node, node.elements[0].value, node.elements[1].value)
+    elif isinstance(node, cst.Tuple) and len(node.elements) == 2 and _is_value(path):
+        yield node, view.exchanged(node, node.elements[0].value, node.elements[1].value)
+
+
+def _is_value(path: Path) -> bool:
+    """Returned or assigned, not a target."""
+    return parent(path, (cst.Return, cst.Assign)) and path[-1] is path[-2].value
 
 
 def _wrong_slice(view: SourceView, path: Path) -> Changes:
