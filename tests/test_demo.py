@@ -271,7 +271,7 @@ def test_evaluation_steps(tasks_dir, steps, expected):
     assert _plan(tasks_dir, steps=steps).evaluation_steps == expected
 
 
-def _checkpoint(a_plan: plan.Plan, step: int) -> None:
+def _checkpoint(a_plan: plan.Plan, step: int | str) -> None:
     folder = a_plan.out / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "latest_checkpointed_iteration.txt").write_text(str(step))
@@ -283,6 +283,8 @@ def test_command_evaluates_before_training_only_once(tasks_dir):
     assert {"trainer.val_before_train=true", "trainer.val_only=false"} <= set(plan.command(a_plan, files, 2))
     _write(a_plan.out / "validation" / "0.jsonl", [_row("u_0_0", "a", 0.0)])
     assert "trainer.val_before_train=false" in plan.command(a_plan, files, 2)  # killed before the first checkpoint
+    _checkpoint(a_plan, "")  # read in the moment in which verl writes it
+    assert plan.checkpoint_step(a_plan) == 0
     _checkpoint(a_plan, 4)  # killed while it evaluated after step 4
     assert {"trainer.val_before_train=true", "trainer.val_only=false"} <= set(plan.command(a_plan, files, 2))
     _checkpoint(a_plan, 10)  # killed in the last evaluation: nothing is left to train
@@ -344,6 +346,7 @@ def test_time_left_counts_what_is_pending(tasks_dir):
     _checkpoint(a_plan, 4)
     assert state.phase() == "evaluating after step 4"
     assert "step 3/10, reward 0.50" in state.line(170.0)
+    assert state.clock == {"start_up_s": 50.0, "first_evaluation_s": 12.0, "to_first_step_s": 70.0}
 
 
 def test_minutes():

@@ -118,7 +118,8 @@ def attempts(plan: Plan) -> int:
 def checkpoint_step(plan: Plan) -> int:
     """Step of the run's last complete checkpoint, 0 without one."""
     latest = plan.out / "checkpoints" / "latest_checkpointed_iteration.txt"
-    return int(latest.read_text()) if latest.is_file() else 0
+    text = latest.read_text().strip() if latest.is_file() else ""
+    return int(text) if text.isdigit() else 0  # empty for the moment in which verl writes it
 
 
 def complete(plan: Plan) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from rich.table import Table
 
 from verl_ext.demo.dumps import EvalSession, by_split, read_metrics, read_validation, validation_steps
+from verl_ext.demo.stages import read_json
 from verl_ext.stats import Estimate, paired_difference, rate
 from verl_ext.types import BadInput
 
@@ -29,7 +30,8 @@ def collect(train_dir: Path, splits: Mapping[str, str], teacher: Mapping[str, fl
 
     Returns:
         ``splits`` (per split: before, after, difference with 95 % intervals, sessions, teacher), ``validation`` (per
-        step and split), ``training`` (per step: reward), ``stops``, ``bug_types`` and ``timings``.
+        step and split), ``training`` (per step: reward), ``stops``, ``bug_types`` and ``timings`` (seconds; start-up and
+        first evaluation as seen from outside).
     """
     steps = validation_steps(train_dir / "validation")
     if len(steps) < 2:
@@ -64,7 +66,7 @@ def collect(train_dir: Path, splits: Mapping[str, str], teacher: Mapping[str, fl
         "training": {str(step): reward for step, reward in training.items()},
         "stops": {"before": _shares(before), "after": _shares(after)},
         "bug_types": _by_bug_type(before, after, splits),
-        "timings": _timings(metrics),
+        "timings": {**_timings(metrics), **(read_json(train_dir / "clock.json") or {})},
     }
 
 

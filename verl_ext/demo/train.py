@@ -23,6 +23,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from verl_ext.demo.dumps import read_metrics, validation_steps
 from verl_ext.demo.plan import Plan, checkpoint_step, command, complete, environment, evaluation_files
+from verl_ext.demo.stages import write_json
 from verl_ext.types import BadInput
 
 # Seconds on two cores, until this run has figures of its own.
@@ -45,6 +46,7 @@ class State:
     step_s: float = STEP_S
     evaluation_s: float = EVALUATION_S
     evaluated: list[int] = field(default_factory=list)
+    clock: dict[str, float] = field(default_factory=dict)
     changed: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -55,6 +57,7 @@ class State:
         """Read the run's files; ``now`` is monotonic seconds."""
         if self.ready is None and log_has_ready:
             self.ready = now
+            self.clock["start_up_s"] = round(now - self.started, 1)
         metrics = {
             step: data
             for step, data in read_metrics(self.plan.out / "metrics").items()
@@ -71,7 +74,10 @@ class State:
         first = [step for step in evaluated if step not in self.written_before]
         if evaluated != self.evaluated and len(first) == 1 and self.ready is not None and not metrics:
             self.evaluation_s = max(1.0, now - self.ready)  # the first evaluation, timed from outside
+            self.clock["first_evaluation_s"] = round(self.evaluation_s, 1)
         self.evaluated = evaluated
+        if self.step > self.first_step:
+            self.clock.setdefault("to_first_step_s", round(now - self.started, 1))
         seen = (self.ready, self.step, len(evaluated))
         if seen != self._seen:
             self._seen, self.changed = seen, now
@@ -145,6 +151,9 @@ def train(plan: Plan, environ: Mapping[str, str], console: Console) -> None:
     except BaseException:
         _stop(process, console)
         raise
+    finally:
+        if not written:  # an attempt that began at the beginning
+            write_json(plan.out / "clock.json", state.clock)
     if process.returncode or not complete(plan):
         for line in _tail(log_path):
             console.print(line, markup=False, highlight=False, soft_wrap=True)
