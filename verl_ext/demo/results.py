@@ -30,8 +30,8 @@ def collect(train_dir: Path, splits: Mapping[str, str], teacher: Mapping[str, fl
 
     Returns:
         ``splits`` (per split: before, after, difference with 95 % intervals, sessions, teacher), ``validation`` (per
-        step and split), ``training`` (per step: reward), ``stops``, ``bug_types`` and ``timings`` (seconds; start-up and
-        first evaluation as seen from outside).
+        step and split), ``training`` (per step: reward), ``stops``, ``bug_types`` and ``timings`` (in seconds; start-up
+        and first evaluation as seen from outside).
     """
     steps = validation_steps(train_dir / "validation")
     if len(steps) < 2:
