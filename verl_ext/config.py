@@ -29,7 +29,7 @@ class SandboxConfig:
 
     Attributes:
         backend: ``local``: bubblewrap on this machine.
-        isolation: ``auto`` takes what the probe finds; ``none`` runs without isolation and prints a warning.
+        isolation: ``auto`` or ``bubblewrap``; ``none`` runs without isolation and prints a warning.
         workers: Runs at a time, in each process that owns a sandbox.
     """
 
@@ -102,7 +102,7 @@ def parse(config: DictConfig) -> Config:
     _one_of("verl_ext.tools", parsed.tools, TOOLS)
     _one_of("verl_ext.truncated", parsed.truncated, TRUNCATED)
     _one_of("verl_ext.sandbox.backend", parsed.sandbox.backend, BACKENDS)
-    _one_of("verl_ext.sandbox.isolation", parsed.sandbox.isolation, ("auto", "none"))
+    _one_of("verl_ext.sandbox.isolation", parsed.sandbox.isolation, ("auto", "bubblewrap", "none"))
     for name in ("wall_clock_s", "max_invalid_calls", "poll_interval_s"):
         _positive(f"verl_ext.{name}", getattr(parsed, name))
     _positive("verl_ext.sandbox.workers", parsed.sandbox.workers)
@@ -156,13 +156,13 @@ def validate(config: DictConfig) -> None:
                 raise BadInput(
                     f"data.{key}: {file} does not exist; run: verl-ext tasks build --out {Path(file).parent}"
                 )
-    if parsed.sandbox.isolation == "auto":
+    if parsed.sandbox.isolation != "none":
         import asyncio
 
         from verl_ext.sandbox import open_sandbox
 
         async def probe() -> None:
-            sandbox = await open_sandbox(isolation="auto", workers=1)
+            sandbox = await open_sandbox(isolation=parsed.sandbox.isolation, workers=1)
             await sandbox.aclose()
 
         asyncio.run(probe())

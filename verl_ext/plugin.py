@@ -26,7 +26,7 @@ class Plugin:
         name: The name users write in a recipe.
         after: verl module that holds the registry; our module is imported right after it.
         module: Our module whose import registers the plugin.
-        registry: Attribute path of the registry inside ``after``, a mapping keyed by ``name``.
+        registry: Attribute path of the registry, a mapping keyed by ``name``: inside ``after``, or ``module:path``.
         cpu_only: Registered only with ``VERL_PLATFORM=cpu``.
     """
 
@@ -58,7 +58,7 @@ PLUGINS: tuple[Plugin, ...] = (
         "bugfix_sync",
         "verl.trainer.ppo.v1.trainer_sync",
         "verl_ext.trainer.sync",
-        "TRAINER_REGISTRY",
+        "verl.trainer.ppo.v1.trainer_base:TRAINER_REGISTRY",
     ),
     Plugin(
         "platform",

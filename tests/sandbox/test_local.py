@@ -184,6 +184,21 @@ async def test_a_killed_template_costs_one_call():
         await sandbox.aclose()
 
 
+async def test_a_start_that_is_cancelled_leaves_no_greeting_for_the_next_run():
+    sandbox = LocalSandbox(workers=1)
+    try:
+        for _ in range(3):
+            opening = asyncio.create_task(sandbox.grade(ADD, FIVE))
+            await asyncio.sleep(0.01)  # the template has been started, and is not ready
+            opening.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await opening
+        assert (await sandbox.grade(ADD, FIVE)).passed
+        assert (await sandbox.grade(ADD, FIVE)).passed
+    finally:
+        await sandbox.aclose()
+
+
 async def test_closing_ends_every_process():
     sandbox = await open_sandbox(workers=2)
     pids = [slot.pid for slot, _ in sandbox._slots]

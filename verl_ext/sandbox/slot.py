@@ -168,6 +168,9 @@ class Slot:
             words = await self._last_words()
             await self.close()
             raise InfrastructureError(f"sandbox: the warm interpreter did not start: {words}") from None
+        except BaseException:  # cancelled: its unread greeting would be taken for the answer to a later question
+            await self._abandon()
+            raise
         self._process.popen.stderr.close()
 
     async def close(self) -> None:
