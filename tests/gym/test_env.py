@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from verl_ext.gym import prompts, tools_code, tools_ops
 from verl_ext.gym.edits import OPS, applicable, apply
-from verl_ext.gym.env import BugFixEnv, PublicVerdicts, submission
+from verl_ext.gym.env import BugFixEnv, Verdicts, submission
 from verl_ext.gym.hardcode import answered, hard_codes
 from verl_ext.gym.workspace import MAX_FILE_CHARS
 from verl_ext.sandbox import open_sandbox
@@ -60,7 +60,7 @@ def with_source(source: str) -> Task:
 
 
 async def start(sandbox, tools: str = "ops", **options) -> BugFixEnv:
-    options.setdefault("verdicts", PublicVerdicts())
+    options.setdefault("verdicts", Verdicts())
     env = BugFixEnv(TASK, sandbox, tools, **options)
     await env.reset()
     return env
@@ -187,7 +187,7 @@ async def test_auto_test_is_a_choice(sandbox):
 
 
 async def test_sessions_of_a_task_share_grades(sandbox):
-    counting, verdicts = Counting(sandbox), PublicVerdicts()
+    counting, verdicts = Counting(sandbox), Verdicts()
     envs = await asyncio.gather(*(start(counting, verdicts=verdicts) for _ in range(8)))
     assert counting.grades == 1
     seen = await asyncio.gather(*(env.step(FIX) for env in envs))
@@ -196,7 +196,7 @@ async def test_sessions_of_a_task_share_grades(sandbox):
 
 
 async def test_the_cache_is_bounded_and_drops_the_longest_unused(sandbox):
-    counting, verdicts = Counting(sandbox), PublicVerdicts(size=2)
+    counting, verdicts = Counting(sandbox), Verdicts(size=2)
     env = await start(counting, verdicts=verdicts)
     await env.step(FIX)
     await env.step(Action("undo"))  # the buggy source is now the one used last
@@ -209,7 +209,7 @@ async def test_the_cache_is_bounded_and_drops_the_longest_unused(sandbox):
 
 
 async def test_infrastructure_failures_are_raised_and_not_kept(sandbox):
-    counting, verdicts = Counting(sandbox, failures=1), PublicVerdicts()
+    counting, verdicts = Counting(sandbox, failures=1), Verdicts()
     env = BugFixEnv(TASK, counting, verdicts=verdicts)
     with pytest.raises(InfrastructureError):
         await env.reset()
@@ -222,7 +222,7 @@ async def test_infrastructure_failures_are_raised_and_not_kept(sandbox):
 
 
 async def test_a_cancelled_session_does_not_take_the_others_with_it(sandbox):
-    verdicts = PublicVerdicts()
+    verdicts = Verdicts()
     envs = [BugFixEnv(TASK, sandbox, verdicts=verdicts) for _ in range(3)]
     waiting = [asyncio.ensure_future(env.reset()) for env in envs]
     await asyncio.sleep(0)

@@ -4,6 +4,7 @@ import pytest
 
 pytest.importorskip("verl")
 from verl_ext.config import Config
+from verl_ext.gym.env import Verdicts
 from verl_ext.reward.manager import grade_hidden, score
 from verl_ext.sandbox import open_sandbox
 from verl_ext.types import Case, InfrastructureError, StopReason, Task, Tests, Verdict
@@ -47,11 +48,15 @@ class Flaky:
 
 
 async def test_infrastructure_is_retried_once_then_raised():
-    assert (await grade_hidden(Flaky(1), TASK, {})).passed
+    kept = Verdicts(hidden=True)
     sandbox = Flaky(2)
     with pytest.raises(InfrastructureError):
-        await grade_hidden(sandbox, TASK, {})
-    assert sandbox.calls == 2
+        await grade_hidden(sandbox, TASK, {}, verdicts=kept)
+    assert sandbox.calls == 2 and len(kept) == 0
+    sandbox = Flaky(1)
+    assert (await grade_hidden(sandbox, TASK, {}, verdicts=kept)).passed
+    assert (await grade_hidden(sandbox, TASK, {}, verdicts=kept)).passed
+    assert sandbox.calls == 2, "the same sources are graded once"
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ class BugFixAgentLoop(AgentLoopBase):
             versions += [
                 v for v in (output.extra_fields.get(f"{end}_global_steps") for end in ("min", "max")) if v is not None
             ]
-            await self._append_sampled(session, list(output.token_ids), output.log_probs)
+            self._append_sampled(session, list(output.token_ids), output.log_probs)
 
             content, calls = await self.parser.extract_tool_calls(list(output.token_ids), self.parser_schemas)
             call = calls[0] if calls else None
@@ -143,22 +143,25 @@ class BugFixAgentLoop(AgentLoopBase):
             if len(output.token_ids) >= room:
                 return self._out_of_room(session)
             messages.append({"role": "assistant", "content": content})
-            if not await self._append_observation(session, messages, bounded(observation.text, self.observation_limit)):
+            if not self._append_observation(session, messages, bounded(observation.text, self.observation_limit)):
                 return self._out_of_room(session)
 
-    async def _append_sampled(self, session: Session, token_ids: list[int], log_probs: list[float] | None) -> None:
-        merged, session.mask, aligned = await self.ct_merge_assistant_token(
-            session.ids, token_ids, session.mask, session.log_probs, assistant_logprobs=list(log_probs or [])
+    def _append_sampled(self, session: Session, token_ids: list[int], log_probs: list[float] | None) -> None:
+        builder = self.continuous_token_builder
+        merged = builder.merge_assistant_tokens(session.ids, token_ids)
+        session.mask, session.log_probs = builder.align_response_metadata(
+            merged, session.mask, session.log_probs, assistant_logprobs=list(log_probs or [])
         )
-        session.ids, session.log_probs = list(merged.token_ids), aligned
+        session.ids = list(merged.token_ids)
         session.sampled.append(ids_digest(session.ids))
 
-    async def _append_observation(self, session: Session, messages: list[dict[str, Any]], text: str) -> bool:
+    def _append_observation(self, session: Session, messages: list[dict[str, Any]], text: str) -> bool:
         """Append what the environment said; False, with nothing appended, when it would leave no room to answer."""
+        # Straight from the builder: ``ct_merge_*`` hand each of these millisecond calls to a thread.
+        builder = self.continuous_token_builder
         updated = [*messages, {"role": "tool", "content": text}]
-        merged, mask, log_probs = await self.ct_merge_context_msg(
-            messages, updated, session.ids, session.mask, session.log_probs, tools=self.schemas
-        )
+        merged = builder.merge_context_tokens(messages, updated, session.ids, tools=self.schemas)
+        mask, log_probs = builder.align_response_metadata(merged, session.mask, session.log_probs)
         if len(mask) >= self.response_length or len(merged.token_ids) >= self.context:
             return False
         messages[:] = updated

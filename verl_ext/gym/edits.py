@@ -281,7 +281,8 @@ def menu(source: str, only: int | None = None) -> Mapping[tuple[int, str], str]:
         return {}
     found: dict[tuple[int, str], str] = {}
     seen = {source}
-    for line in [only] if only else range(1, len(code.starts)):
+    lines = range(1, len(code.starts))
+    for line in lines if only is None else lines[only - 1 : only] if only > 0 else ():
         for op, transform in _TRANSFORMS.items():
             splices = transform(code, line)
             if splices is None:
@@ -306,7 +307,7 @@ def compiles(source: str) -> bool:
 
 def apply(source: str, line: int, op: str) -> str | None:
     """Text of ``source`` after menu edit ``op`` on 1-based ``line``; None where the edit has no site."""
-    return menu(source).get((line, op))
+    return menu(source, only=line).get((line, op))
 
 
 def applicable(source: str) -> list[tuple[int, str]]:

@@ -24,18 +24,24 @@ if TYPE_CHECKING:
     from verl_ext.sandbox import Limits, Sandbox
 
 CACHE_SIZE = 50_000
-"""Public verdicts kept in this process; the one longest unused goes first."""
+"""Verdicts kept in a process; the one longest unused goes first."""
 
 _TOOLS = {"ops": tools_ops, "code": tools_code}
 _TYPES = {"integer": int, "string": str}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-class PublicVerdicts:
-    """Public verdicts by (task id, digest), least recently used out first, one grade at a time for each key."""
+class Verdicts:
+    """Verdicts by (task id, digest), least recently used out first, one grade at a time for each key.
 
-    def __init__(self, size: int = CACHE_SIZE):
+    Args:
+        size: Verdicts kept.
+        hidden: Of the hidden tests; else of the public ones.
+    """
+
+    def __init__(self, size: int = CACHE_SIZE, hidden: bool = False):
         self.size = size
+        self.hidden = hidden
         self._verdicts: OrderedDict[tuple[str, str], Verdict] = OrderedDict()
         self._locks: WeakValueDictionary[tuple[str, str, int], asyncio.Lock] = WeakValueDictionary()
 
@@ -64,14 +70,14 @@ class PublicVerdicts:
             if key in self._verdicts:
                 self._verdicts.move_to_end(key)
                 return self._verdicts[key], 0.0
-            verdict = await sandbox.grade(sources, task.public, limits)
+            verdict = await sandbox.grade(sources, task.hidden if self.hidden else task.public, limits)
             self._verdicts[key] = verdict
             while len(self._verdicts) > self.size:
                 self._verdicts.popitem(last=False)
             return verdict, verdict.seconds
 
 
-public_verdicts = PublicVerdicts()
+public_verdicts = Verdicts()
 """Shared by all sessions of this process."""
 
 
@@ -99,7 +105,7 @@ class BugFixEnv:
         *,
         auto_test: bool | None = None,
         limits: Limits | None = None,
-        verdicts: PublicVerdicts = public_verdicts,
+        verdicts: Verdicts = public_verdicts,
     ):
         prompts.check_tools(tools)
         self.task = task

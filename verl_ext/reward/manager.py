@@ -16,6 +16,7 @@ from verl.experimental.reward_loop.reward_manager.registry import register
 
 from verl_ext.agent.sandboxes import shared_sandbox
 from verl_ext.config import Config, parse
+from verl_ext.gym.env import Verdicts, submission
 from verl_ext.gym.tasks import task_from_json
 from verl_ext.sandbox import Sandbox
 from verl_ext.types import InfrastructureError, StopReason, Task, Verdict
@@ -23,12 +24,18 @@ from verl_ext.types import InfrastructureError, StopReason, Task, Verdict
 logger = logging.getLogger(__name__)
 
 
-async def grade_hidden(sandbox: Sandbox, task: Task, final: dict[str, str], retries: int = 1) -> Verdict:
+hidden_verdicts = Verdicts(hidden=True)
+"""Shared by all sessions of this process: those of a group often end in the same sources."""
+
+
+async def grade_hidden(
+    sandbox: Sandbox, task: Task, final: dict[str, str], retries: int = 1, verdicts: Verdicts = hidden_verdicts
+) -> Verdict:
     """Grade the editable files of ``final`` over the pristine task; infrastructure failures are retried."""
-    sources = {**task.sources, **{path: text for path, text in final.items() if path in task.editable}}
+    sources = submission(task, final)
     for attempt in range(retries + 1):
         try:
-            return await sandbox.grade(sources, task.hidden)
+            return (await verdicts.grade(task, sources, sandbox))[0]
         except InfrastructureError as error:
             logger.error("grading task %s failed (try %d of %d): %s", task.task_id, attempt + 1, retries + 1, error)
             if attempt == retries:

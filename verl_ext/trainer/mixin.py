@@ -16,6 +16,7 @@ import torch
 import transfer_queue as tq
 from verl.workers.utils.padding import response_to_nested
 
+from verl_ext.agent.client import OneServerClient
 from verl_ext.config import parse
 from verl_ext.types import StopReason
 
@@ -79,6 +80,11 @@ class SessionTrainerMixin:
         self.ours = parse(config)
         super().__init__(config=config)
         self.replay_buffer.poll_interval = self.ours.poll_interval_s
+
+    def get_llm_client(self) -> Any:
+        manager = self.llm_server_manager
+        one = self.base_mode == "sync" and len(manager.get_replicas()) == 1
+        return manager.get_client(client_cls=OneServerClient) if one else super().get_llm_client()
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch = super()._compute_old_log_prob(batch, metrics)
