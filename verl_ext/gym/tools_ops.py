@@ -57,6 +57,8 @@ def report(verdict: Verdict) -> str:
 
 def _short(case: CaseResult) -> str:
     # An error's first word is its type; the message and the expected value would cost more tokens than they tell.
-    got = f" got {case.got}" if case.got else f" {case.error.split(':')[0]}" if case.error else ""
+    got = f" {case.got}" if case.got.startswith("raises") else f" got {case.got}" if case.got else ""
+    if not got and case.error:
+        got = f" {case.error.split(':')[0]}"
     expected = f" not {case.expected}" if case.got and case.expected else ""
     return f"{case.name}{got}{expected}"[:FAILURE_CHARS]

@@ -43,7 +43,7 @@ def build(folder: Path, out: Path, seed: int, sessions: int | None) -> None:
 @tiny.command()
 @click.option("--tasks", "folder", type=_FOLDER, default=DEFAULT_TASKS, show_default=True, help="Built tasks.")
 @click.option("--split", default="val", show_default=True)
-@click.option("--sessions", type=click.IntRange(1), default=400, show_default=True, help="Least number of sessions.")
+@click.option("--sessions", type=click.IntRange(1), default=400, show_default=True, help="About so many sessions.")
 @click.option("--turns", type=click.IntRange(1), default=None, help="Turn limit.  [default: 6]")
 @click.option("--seed", type=int, default=0, show_default=True)
 def teacher(folder: Path, split: str, sessions: int, turns: int | None, seed: int) -> None:
@@ -52,7 +52,7 @@ def teacher(folder: Path, split: str, sessions: int, turns: int | None, seed: in
     from verl_ext.tiny.teacher import sessions as play
 
     tasks = _split(folder, split)
-    pool = tasks * -(-sessions // len(tasks))
+    pool = _pool(tasks, sessions)
 
     async def run() -> list:
         async with _sandbox() as sandbox:
@@ -71,7 +71,7 @@ def teacher(folder: Path, split: str, sessions: int, turns: int | None, seed: in
 @click.argument("model", type=_FOLDER, default=DEFAULT_MODEL)
 @click.option("--tasks", "folder", type=_FOLDER, default=DEFAULT_TASKS, show_default=True, help="Built tasks.")
 @click.option("--split", "splits", multiple=True, default=("val",), show_default=True, help="May come several times.")
-@click.option("--sessions", type=click.IntRange(1), default=200, show_default=True, help="Least number for each split.")
+@click.option("--sessions", type=click.IntRange(1), default=200, show_default=True, help="About so many for each split.")
 @click.option("--turns", type=click.IntRange(1), default=None, help="Turn limit.  [default: 6]")
 @click.option("--temperature", type=click.FloatRange(0.01), default=1.0, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -102,7 +102,7 @@ def check(
     async def run() -> None:
         async with _sandbox() as sandbox:
             for split, tasks in pools.items():
-                pool = tasks * -(-sessions // len(tasks))
+                pool = _pool(tasks, sessions)
                 with _bar(split, len(pool)) as report:
                     count = 0
 
@@ -146,6 +146,11 @@ def _split(folder: Path, split: str) -> list[Task]:
     if not chosen:
         raise BadInput(f"no task of split {split!r} in {folder}; splits: {', '.join(sorted({t.split for t in tasks}))}")
     return chosen
+
+
+def _pool(tasks: list[Task], sessions: int) -> list[Task]:
+    """About ``sessions`` tasks: evenly spaced ones of many, all of few several times."""
+    return tasks[:: max(1, len(tasks) // sessions)] * -(-sessions // len(tasks))
 
 
 def _rate(name: str, results: list[tuple[str, bool]]) -> str:

@@ -101,9 +101,9 @@ def run_sft(settings: Mapping[str, object], log: Path, report: Callable[[int, fl
 
 def export(weights: Path, tokenizer: Path, out: Path) -> None:
     """Leaves an ordinary Hugging Face folder: weights and config in float32, tokenizer. ``config.json`` comes last."""
-    shutil.copy(weights / "model.safetensors", out / "model.safetensors")
+    shutil.copyfile(weights / "model.safetensors", out / "model.safetensors")
     for path in tokenizer.iterdir():
-        shutil.copy(path, out / path.name)
+        shutil.copyfile(path, out / path.name)
     config = json.loads((weights / "config.json").read_text())
     config.pop("torch_dtype", None)
     config["dtype"] = "float32"
