@@ -71,7 +71,7 @@ def teacher(folder: Path, split: str, sessions: int, turns: int | None, seed: in
 @click.argument("model", type=_FOLDER, default=DEFAULT_MODEL)
 @click.option("--tasks", "folder", type=_FOLDER, default=DEFAULT_TASKS, show_default=True, help="Built tasks.")
 @click.option("--split", "splits", multiple=True, default=("val",), show_default=True, help="May come several times.")
-@click.option("--sessions", type=click.IntRange(1), default=200, show_default=True, help="About so many for each split.")
+@click.option("--sessions", type=click.IntRange(1), default=200, show_default=True, help="About so many a split.")
 @click.option("--turns", type=click.IntRange(1), default=None, help="Turn limit.  [default: 6]")
 @click.option("--temperature", type=click.FloatRange(0.01), default=1.0, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
