@@ -41,7 +41,7 @@ class Plan:
     steps: int
     seed: int
     sessions: int = 400
-    evaluations: int = 3
+    evaluations: int = 2
     overrides: tuple[str, ...] = ()
 
     @property
