@@ -242,7 +242,7 @@ def tasks_dir(tmp_path) -> Path:
 
 
 def _plan(tasks_dir: Path, **more) -> plan.Plan:
-    values = {"steps": 10, "seed": 3, "sessions": 20, **more}
+    values = {"steps": 10, "seed": 3, "sessions": 20, "evaluations": 3, **more}
     out = tasks_dir.parent / "demo's" / "train"
     return plan.Plan(tasks=tasks_dir, model=tasks_dir.parent / "tiny", out=out, **values)
 
@@ -268,7 +268,7 @@ def test_missing_split_says_what_to_run(tasks_dir):
     ("steps", "expected"), [(60, [0, 20, 40, 60]), (10, [0, 4, 8, 10]), (1, [0, 1]), (2, [0, 1, 2]), (3, [0, 1, 2, 3])]
 )
 def test_evaluation_steps(tasks_dir, steps, expected):
-    assert _plan(tasks_dir, steps=steps, evaluations=3).evaluation_steps == expected
+    assert _plan(tasks_dir, steps=steps).evaluation_steps == expected
 
 
 def _checkpoint(a_plan: plan.Plan, step: int | str) -> None:
