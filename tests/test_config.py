@@ -65,7 +65,7 @@ def recipe(**changes):
     ("changes", "says"),
     [
         ({"trainer__use_v1": False}, "trainer.use_v1=false"),
-        ({"trainer__v1__trainer_mode": "sync"}, "set trainer.v1.trainer_mode=bugfix_sync"),
+        ({"trainer__v1__trainer_mode": "sync"}, "set it to bugfix_sync"),
         ({"reward__reward_manager__name": "naive"}, "set reward.reward_manager.name=verifier"),
         ({"actor_rollout_ref__rollout__n": 1}, "use 2 or more"),
         ({"actor_rollout_ref__rollout__calculate_log_probs": False}, "set it to true"),

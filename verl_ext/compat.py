@@ -27,6 +27,7 @@ def install(cpu: bool) -> None:
             file=sys.stderr,
             flush=True,
         )
+        return
     when_imported("verl.utils.config")(_validate_our_config_first)
     if cpu:
         vllm_version_of_cpu_build()

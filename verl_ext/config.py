@@ -115,6 +115,15 @@ def _files(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value or [])
 
 
+def _tools_of(file: str) -> str | None:
+    """The tool set that a parquet of ours was built for; None for a file that does not say."""
+    import pyarrow.parquet as pq
+
+    if "://" in file or not len(table := pq.read_table(Path(file).expanduser(), columns=["extra_info"])):
+        return None
+    return (table["extra_info"][0].as_py() or {}).get("tools")
+
+
 def validate(config: DictConfig) -> None:
     """Refuse, in one line, what cannot work; called before verl's own validation, so before any worker starts.
 
@@ -126,8 +135,8 @@ def validate(config: DictConfig) -> None:
     parsed = parse(config)
     if not config.trainer.use_v1:
         raise BadInput("trainer.use_v1=false: verl_ext works with verl's V1 trainer only; set trainer.use_v1=true")
-    if config.trainer.v1.trainer_mode == "sync":
-        raise BadInput("trainer.v1.trainer_mode=sync has no session metrics; set trainer.v1.trainer_mode=bugfix_sync")
+    if (mode := config.trainer.v1.trainer_mode) != "bugfix_sync":
+        raise BadInput(f"trainer.v1.trainer_mode={mode} has no session metrics; set it to bugfix_sync")
     if config.reward.reward_manager.name != "verifier":
         raise BadInput(
             f"reward.reward_manager.name={config.reward.reward_manager.name!r} cannot grade the bugfix agent loop; "
@@ -155,6 +164,11 @@ def validate(config: DictConfig) -> None:
             if "://" not in file and not Path(file).expanduser().is_file():
                 raise BadInput(
                     f"data.{key}: {file} does not exist; run: verl-ext tasks build --out {Path(file).parent}"
+                )
+            elif (built := _tools_of(file)) not in (None, parsed.tools):
+                raise BadInput(
+                    f"data.{key}: {file} was built for verl_ext.tools={built}, not {parsed.tools}; "
+                    f"run: verl-ext tasks build --tools {parsed.tools} --out FOLDER"
                 )
     if parsed.sandbox.isolation != "none":
         import asyncio

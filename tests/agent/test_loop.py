@@ -6,6 +6,7 @@ A scripted sampler makes every stop reason reachable and lets a test compare a r
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from omegaconf import OmegaConf
@@ -42,6 +43,14 @@ TASK = Task(
     gold={"solution.py": GOLD},
     split="train",
 )
+ENDLESS = """\
+def top(values):
+    import ctypes
+
+    ctypes.CDLL(None).prctl(15, b"verl-endless", 0, 0, 0)
+    while True:
+        pass
+"""
 FIX = call_text("edit", {"line": 4, "op": "flip"})
 WRONG = call_text("edit", {"line": 4, "op": "strict"})
 TEST, UNDO, SUBMIT = call_text("run_tests"), call_text("undo"), call_text("submit")
@@ -100,7 +109,7 @@ def configuration(max_turns=6, response=256, **ours):
     )
 
 
-async def play(tokenizer, lines, config=None, delay=0.0):
+async def play(tokenizer, lines, config=None, delay=0.0, task=TASK):
     config = config or configuration()
     script = Script(tokenizer, lines, delay)
     loop = BugFixAgentLoop(
@@ -114,8 +123,8 @@ async def play(tokenizer, lines, config=None, delay=0.0):
     )
     row = await loop.run(
         {"temperature": 1.0, "logprobs": True},
-        raw_prompt=messages(TASK, "ops"),
-        extra_info={"task": task_to_json(TASK)},
+        raw_prompt=messages(task, "ops"),
+        extra_info={"task": task_to_json(task)},
     )
     return row, script
 
@@ -172,9 +181,35 @@ async def test_wall_clock_keeps_the_finished_turns(tokenizer):
     assert 1 <= len(turns) < 6 and turns[-1]["end"] == len(row.response_ids)
 
 
+async def test_time_that_runs_out_while_an_edit_is_tested_takes_the_edit_along(tokenizer, monkeypatch):
+    from verl_ext.gym.env import public_verdicts
+
+    inner = public_verdicts.grade
+
+    async def slow_on_the_fix(task, sources, *rest):
+        if sources["solution.py"] == GOLD:
+            await asyncio.sleep(30)
+        return await inner(task, sources, *rest)
+
+    monkeypatch.setattr(public_verdicts, "grade", slow_on_the_fix)
+    row, _ = await play(tokenizer, [TEST, FIX, SUBMIT], configuration(wall_clock_s=1.5))
+    session = row.extra_fields["session"]
+    assert session["stop"] == "wall_clock" and [turn["tool"] for turn in session["turns"]] == ["run_tests"]
+    assert len(session["sampled"]) == 1
+    assert row.extra_fields["final_sources"] == {"solution.py": BUGGY} and row.extra_fields["public_share"] == 0.5
+
+
+@pytest.mark.parametrize("arguments", ['{"line": 4, "op": "\\ud800"}', '{"line": 4, "op": ' + "9" * 5000 + "}"])
+async def test_hostile_arguments_are_answered_and_cost_the_policy(tokenizer, arguments):
+    call = '<tool_call>\n{"name": "edit", "arguments": ' + arguments + "}\n</tool_call>"
+    row, _ = await play(tokenizer, [call, SUBMIT], configuration(response=20_000))
+    turns = row.extra_fields["session"]["turns"]
+    assert [turn["valid"] for turn in turns] == [False, True]
+
+
 async def test_aborted_session_leaves_no_row(tokenizer):
-    row, _ = await play(tokenizer, [TEST, "ABORT"])
-    assert row == []
+    with pytest.raises(InfrastructureError, match="left out of training: aborted"):
+        await play(tokenizer, [TEST, "ABORT"])
 
 
 async def test_sandbox_failure_leaves_no_row(tokenizer, monkeypatch, caplog):
@@ -185,8 +220,9 @@ async def test_sandbox_failure_leaves_no_row(tokenizer, monkeypatch, caplog):
     from verl_ext.gym.env import public_verdicts
 
     public_verdicts.clear()
-    row, _ = await play(tokenizer, [TEST, SUBMIT])
-    assert row == [] and "the jail is gone" in caplog.text and TASK.task_id in caplog.text
+    with pytest.raises(InfrastructureError, match="the jail is gone"):
+        await play(tokenizer, [TEST, SUBMIT])
+    assert "left out of training: sandbox_error" in caplog.text and TASK.task_id in caplog.text
 
 
 async def test_masked_truncation_keeps_the_row_but_trains_nothing(tokenizer):
@@ -197,12 +233,24 @@ async def test_masked_truncation_keeps_the_row_but_trains_nothing(tokenizer):
     assert gone == []
 
 
-async def test_cancelled_session_leaves_nothing_behind(tokenizer):
-    running = asyncio.create_task(play(tokenizer, [TEST] * 50, configuration(max_turns=50), delay=0.1))
-    await asyncio.sleep(0.5)
-    running.cancel()
+async def test_cancelled_session_leaves_no_run_behind(tokenizer):
+    """Cancelled while an edit that loops for ever is being tested."""
+    from verl_ext.gym.env import public_verdicts
+    from verl_ext.sandbox.selfcheck import running as processes
+
+    public_verdicts.clear()
+    endless = replace(TASK, sources={"solution.py": ENDLESS})
+    playing = asyncio.create_task(play(tokenizer, [TEST], task=endless))
+    for _ in range(200):
+        await asyncio.sleep(0.02)
+        if processes("verl-endless"):
+            break
+    else:
+        pytest.fail("the endless run never started")
+    playing.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await running
+        await playing
+    assert processes("verl-endless") == []
 
 
 @pytest.mark.parametrize("limit", [0, 3, 7, 10, 20])

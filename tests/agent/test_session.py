@@ -27,17 +27,18 @@ def test_turn_table_and_invalid_run():
     good = Observation("ok", done=False, anchor="a", potential=0.5, seconds=0.25)
     bad = Observation("what?", done=False, anchor="a", potential=0.5, valid=False)
     session.mask = [1, 1, 1]
-    session.add_turn(0, action_of("run_tests", "{}"), good, potential=0.25)
+    session.add_turn(0, action_of("run_tests", "{}"), good, 0.25, {"a.py": "1"})
     session.mask += [0, 0, 1, 1]
-    session.add_turn(5, action_of(None, None), bad, potential=0.5)
+    session.add_turn(5, action_of(None, None), bad, 0.5, {"a.py": "2"})
     session.stop = StopReason.MAX_TURNS
     record = session.record()
     assert [(t["start"], t["end"], t["tool"], t["potential"]) for t in record["turns"]] == [
         (0, 3, "run_tests", 0.25),
         (5, 7, "", 0.5),
     ]
+    assert (session.sources, session.public_share) == ({"a.py": "2"}, 0.5)
     assert session.invalid_run == 1 and record["stop"] == "max_turns" and record["sandbox_s"] == 0.25
-    session.add_turn(7, action_of("submit", "{}"), good, potential=0.5)
+    session.add_turn(7, action_of("submit", "{}"), good, 0.5, {"a.py": "2"})
     assert session.invalid_run == 0
 
 

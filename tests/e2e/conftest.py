@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -22,7 +23,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 600
-PROMPTS, SESSIONS = 8, 4
+PROMPTS, SESSIONS = 8, 8
 LEFT_OUT = b"left out of training: sandbox_error"
 
 
@@ -136,7 +137,8 @@ class Training:
 
 
 def kill_one_sandbox(training: Training) -> bool:
-    """SIGKILL one jail of the agent loop's process; False while there is none."""
+    """SIGKILL one jail of the agent loop's process, a few times a second; False while there is none."""
+    time.sleep(0.3)
     for process in psutil.Process(training.process.pid).children(recursive=True):
         try:
             if "AgentLoopWorker" not in " ".join(process.cmdline()):
@@ -145,7 +147,7 @@ def kill_one_sandbox(training: Training) -> bool:
         except psutil.NoSuchProcess:
             continue
         if jails:
-            jails[0].kill()
+            random.choice(jails).kill()
             return True
     return False
 

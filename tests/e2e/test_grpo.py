@@ -111,6 +111,7 @@ def test_advantages_are_grpo_of_the_rewards(run):
             groups.setdefault(row["key"].split("_")[0], []).append(row)
         for group in groups.values():
             rewards = torch.tensor([row["score"] for row in group])
+            # The only session of a group has nothing to be compared with.
             expected = (rewards - rewards.mean()) / (rewards.std() + 1e-6) if len(group) > 1 else rewards * 0
             for row, advantage in zip(group, expected.tolist(), strict=True):
                 got = [a for a, bit in zip(row["advantages"], row["response_mask"], strict=True) if bit]

@@ -3,7 +3,7 @@
 import pytest
 
 pytest.importorskip("verl")
-from verl_ext.trainer.mixin import session_metrics
+from verl_ext.trainer.mixin import only_sessions, session_metrics
 
 
 def turn(tool="edit", valid=True, redundant=False, hard_coded=False):
@@ -33,3 +33,8 @@ def test_by_hand():
     assert metrics["session/tool/none"] == 0.25 and metrics["session/tool/edit"] == 1.25
     assert metrics["session/degenerate_groups"] == 0.5  # group b: both 0
     assert not [key for key in metrics if "error" in key or "aborted" in key]
+
+
+def test_the_only_session_of_a_group_is_found():
+    keys = ["a_0_0", "a_1_0", "b_3_0", "b_3_1", "c_0_0", "pad_0_0"]
+    assert only_sessions(keys, [False] * 5 + [True]) == ["b_3_0", "b_3_1", "c_0_0"]

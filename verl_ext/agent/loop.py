@@ -2,8 +2,8 @@
 
 The prompt of every request is the ids sampled and observed so far; nothing is re-tokenised from text. verl's
 continuous-token builder renders only what is appended (observation and the next assistant marker) and its tool parser
-reads calls from sampled ids. A session that infrastructure broke yields no row at all, so that it enters neither the
-loss nor its group's statistics (verl pads the batch); every other end is data.
+reads calls from sampled ids. A session that infrastructure broke raises and leaves no row, so that it enters neither
+the loss nor its group's statistics (verl pads the batch); every other end is data.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from verl_ext.config import parse
 from verl_ext.gym.env import BugFixEnv
 from verl_ext.gym.prompts import tool_schemas
 from verl_ext.gym.tasks import task_from_json
-from verl_ext.types import InfrastructureError, StopReason
+from verl_ext.types import InfrastructureError, StopReason, Task
 
 logger = logging.getLogger(__name__)
 
@@ -68,34 +68,38 @@ class BugFixAgentLoop(AgentLoopBase):
             **kwargs: The data set's fields; ``raw_prompt`` (messages) and ``extra_info.task`` (task as JSON) are read.
 
         Returns:
-            The session's row, or an empty list when infrastructure failed or the session is left out of the baseline.
+            The session's row; an empty list for a truncated session that ``truncated_in_baseline: false`` leaves out.
+
+        Raises:
+            InfrastructureError: Sandbox or server failed: no row, so no loss and no part in the group's statistics.
         """
         task = task_from_json(kwargs["extra_info"]["task"])
         messages = [dict(message) for message in kwargs["raw_prompt"]]
         prompt_ids = await self.ct_build_initial_tokens(messages, tools=self.schemas)
         session = Session(prompt_ids=prompt_ids, ids=list(prompt_ids))
-        env: BugFixEnv | None = None
         versions: list[int] = []
         try:
             sandbox = await shared_sandbox(self.ours.sandbox)
-            async with asyncio.timeout(self.ours.wall_clock_s):
+            async with asyncio.timeout(self.ours.wall_clock_s) as clock:
                 env = BugFixEnv(task, sandbox, tools=self.ours.tools)
                 await env.reset()
                 session.stop = await self._converse(session, env, messages, sampling_params, versions)
-        except TimeoutError:
-            session.stop = StopReason.WALL_CLOCK
         except InfrastructureError as error:
-            return self._left_out(StopReason.SANDBOX_ERROR, task.task_id, error)
+            raise self._left_out(StopReason.SANDBOX_ERROR, task.task_id, error) from None
         except ray.exceptions.RayError as error:
-            return self._left_out(StopReason.SERVER_ERROR, task.task_id, error)
-        if session.stop is StopReason.ABORTED or not session.turns or env is None:
-            return self._left_out(session.stop, task.task_id, "no turn was finished")
+            raise self._left_out(StopReason.SERVER_ERROR, task.task_id, error) from None
+        except TimeoutError:
+            if not clock.expired():  # somebody else's time-out
+                raise
+            session.stop = StopReason.WALL_CLOCK
+        if session.stop is StopReason.ABORTED or not session.turns:
+            raise self._left_out(session.stop, task.task_id, "no turn was finished")
         mask = session.mask
         if session.stop.truncated and self.ours.truncated == "mask":
             if not self.ours.truncated_in_baseline:
                 return []
             mask = [0] * len(mask)
-        return self._row(session, env, mask, versions)
+        return self._row(session, task, mask, versions)
 
     async def _converse(
         self,
@@ -133,7 +137,7 @@ class BugFixAgentLoop(AgentLoopBase):
             action = action_of(call.name if call else None, call.arguments if call else None)
             potential = env.potential
             observation = await env.step(action)
-            session.add_turn(start, action, observation, potential)
+            session.add_turn(start, action, observation, potential, env.sources)
             if observation.done:
                 return StopReason.SUBMITTED
             if len(session.turns) >= self.max_turns:
@@ -173,11 +177,13 @@ class BugFixAgentLoop(AgentLoopBase):
             return StopReason.CONTEXT_OVERFLOW
         return StopReason.RESPONSE_BUDGET
 
-    def _left_out(self, stop: StopReason | None, task_id: str, cause: object) -> list[AgentLoopOutput]:
-        logger.error("session of task %s left out of training: %s (%s)", task_id, stop, cause)
-        return []
+    def _left_out(self, stop: StopReason | None, task_id: str, cause: object) -> InfrastructureError:
+        """What to raise: verl then takes the group as failed, trains on its other sessions and pads the batch."""
+        text = f"session of task {task_id} left out of training: {stop} ({cause})"
+        logger.error(text)
+        return InfrastructureError(text)
 
-    def _row(self, session: Session, env: BugFixEnv, mask: list[int], versions: list[int]) -> AgentLoopOutput:
+    def _row(self, session: Session, task: Task, mask: list[int], versions: list[int]) -> AgentLoopOutput:
         # The response ends with the last turn's tokens: a trailing observation would train nothing.
         end = session.turns[-1].end
         return AgentLoopOutput(
@@ -191,7 +197,7 @@ class BugFixAgentLoop(AgentLoopBase):
                 "min_global_steps": min(versions, default=None),
                 "max_global_steps": max(versions, default=None),
                 "session": session.record(),
-                "final_sources": {path: env.sources[path] for path in env.task.editable if path in env.sources},
-                "public_share": env.potential,
+                "final_sources": {path: session.sources[path] for path in task.editable if path in session.sources},
+                "public_share": session.public_share,
             },
         )

@@ -21,8 +21,8 @@ def action_of(name: str | None, arguments: str | None) -> Action:
         return Action("", error="no tool call")
     try:
         parsed = json.loads(arguments or "{}")
-    except json.JSONDecodeError as error:
-        return Action(name, error=f"arguments are not JSON: {error.msg}")
+    except (ValueError, RecursionError) as error:  # ValueError: also an integer of thousands of digits
+        return Action(name, error=f"arguments are not JSON: {getattr(error, 'msg', type(error).__name__)}")
     if not isinstance(parsed, dict):
         return Action(name, error="arguments are not an object")
     return Action(name, parsed)
@@ -39,6 +39,7 @@ class Session:
         log_probs: The sampler's log-probs (nats), 0.0 where observed.
         turns: The turn table so far; rewards are set by the verdict, which comes later.
         sampled: For each turn the digest of everything the sampler saw and produced up to that turn's end.
+        sources, public_share: The workspace after the last finished turn, and the share of public tests it passes.
     """
 
     prompt_ids: list[int]
@@ -51,9 +52,22 @@ class Session:
     generate_s: float = 0.0
     sandbox_s: float = 0.0
     invalid_run: int = 0
+    sources: dict[str, str] = field(default_factory=dict)
+    public_share: float = 0.0
 
-    def add_turn(self, start: int, action: Action, observation: Observation, potential: float) -> None:
-        """Append a turn whose tokens began at response position ``start``; ``potential`` is that of its start."""
+    def add_turn(
+        self, start: int, action: Action, observation: Observation, potential: float, sources: dict[str, str]
+    ) -> None:
+        """Append a finished turn.
+
+        Args:
+            start: Response position of its first token.
+            action, observation: What was asked and answered.
+            potential: That of the state the turn started from.
+            sources: The workspace after it. Kept, because time may run out in the middle of the next turn, whose edit
+                must not be graded when its tokens are not in the row.
+        """
+        self.sources, self.public_share = dict(sources), observation.potential
         self.turns.append(
             Turn(
                 index=len(self.turns),
@@ -75,7 +89,7 @@ class Session:
         """What estimators, reward and dumps read: the same keys for every session."""
         return {
             "turns": [asdict(turn) for turn in self.turns],
-            "sampled": list(self.sampled),
+            "sampled": self.sampled[: len(self.turns)],
             "stop": str(self.stop),
             "sandbox_s": self.sandbox_s,
             "generate_s": self.generate_s,

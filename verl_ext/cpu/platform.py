@@ -131,13 +131,14 @@ class PlatformCPU(PlatformBase):
         return False
 
     def rollout_env_vars(self) -> dict[str, str]:
-        """vLLM's settings: GiB of KV cache, threads left to the scheduler, and no compiler at run time.
+        """vLLM's settings: GiB of KV cache, one thread, and no compiler at run time.
 
-        vLLM compiles small sampler functions with a C++ compiler at first use, half a minute that eager code does not
-        need and that fails where no compiler is installed.
+        Threads: a step of a small model is many short operations, and a second thread that has to wait for a core makes
+        each of them wait. Compiler: vLLM builds small sampler functions with a C++ compiler at first use, half a minute
+        that eager code does not need and that fails where none is installed.
         """
         chosen = {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind", "TORCHDYNAMO_DISABLE": "1"}
-        return {name: os.environ.get(name, value) for name, value in chosen.items()}
+        return {"OMP_NUM_THREADS": "1"} | {name: os.environ.get(name, value) for name, value in chosen.items()}
 
     def cudart(self) -> Any:
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import os
 import sys
@@ -139,7 +140,7 @@ class _Demo:
         from verl_ext.demo.stages import mark_done, read_json, seconds_if_done, write_json
         from verl_ext.demo.train import train
 
-        inputs, folder = self.plan.inputs(), self.plan.out
+        inputs, folder = {"version": _version(), **self.plan.inputs()}, self.plan.out
         known, done = folder / "inputs.json", folder / "done.json"
         seconds = seconds_if_done(done, inputs)
         if seconds is not None:
@@ -191,4 +192,9 @@ class _Demo:
 
 
 def _version() -> str:
-    return importlib.metadata.version("verl-ext")
+    """Of package, code and recipes: a stage that was done with others is done again."""
+    root = Path(__file__).resolve().parents[2]
+    state = hashlib.blake2b(digest_size=8)
+    for path in sorted([*(root / "verl_ext").rglob("*.py"), *(root / "recipes").rglob("*.yaml")]):
+        state.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"{importlib.metadata.version('verl-ext')}-{state.hexdigest()}"

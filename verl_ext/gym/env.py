@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 CACHE_SIZE = 50_000
 """Verdicts kept in a process; the one longest unused goes first."""
 
+_LOAD_DEPENDENT = ("timeout", "memory", "died")
+"""Failures that a busy machine can cause: as a session's verdict they are not kept for other sessions."""
+
 _TOOLS = {"ops": tools_ops, "code": tools_code}
 _TYPES = {"integer": int, "string": str}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -71,6 +74,8 @@ class Verdicts:
                 self._verdicts.move_to_end(key)
                 return self._verdicts[key], 0.0
             verdict = await sandbox.grade(sources, task.hidden if self.hidden else task.public, limits)
+            if self.hidden and verdict.failure in _LOAD_DEPENDENT:
+                return verdict, verdict.seconds
             self._verdicts[key] = verdict
             while len(self._verdicts) > self.size:
                 self._verdicts.popitem(last=False)
@@ -182,7 +187,9 @@ class BugFixEnv:
             if self.auto_test and action.tool != "undo":
                 text = f"{text}\n{tools_ops.tally(self.public)}"
         return Observation(
-            text=text,
+            # What the policy sent may come back in it; a tokenizer refuses lone surrogates, and a session must not be
+            # able to end itself that way.
+            text=text.encode("utf-8", "replace").decode(),
             done=self.done,
             anchor=anchor,
             potential=self.potential,

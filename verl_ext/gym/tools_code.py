@@ -8,6 +8,7 @@ backtracking must not hang the trusted process.
 from __future__ import annotations
 
 import ast
+import time
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -49,13 +50,14 @@ def view(workspace: Workspace, path: str, start: int = 1, end: int | None = None
 
 def grep(workspace: Workspace, pattern: str) -> Outcome:
     """Lines of all files that match a regular expression, as ``path:line: text``."""
+    deadline = time.monotonic() + GREP_SECONDS  # for the whole call: other sessions wait for it
     try:
         compiled = regex.compile(pattern)
         found = [
             f"{path}:{number}: {line[:LINE_CHARS]}"
             for path, text in sorted(workspace.sources.items())
             for number, line in enumerate(_lines(text), 1)
-            if compiled.search(line, timeout=GREP_SECONDS)
+            if compiled.search(line, timeout=max(deadline - time.monotonic(), 1e-3))
         ]
     except regex.error as error:
         return refuse(f"bad pattern {pattern[:LINE_CHARS]!r}: {error}")

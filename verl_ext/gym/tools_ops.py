@@ -25,7 +25,7 @@ def act(workspace: Workspace, tool: str, arguments: Mapping[str, Any]) -> Outcom
 def edit(workspace: Workspace, line: int, op: str) -> Outcome:
     """Applies menu edit ``op`` on 1-based ``line`` of the one editable file."""
     if op not in OPS:
-        return refuse(f"unknown op {op[:20]}")
+        return refuse(f"unknown op {op[:20]!r}")
     (path,) = workspace.editable
     source = workspace.sources[path]
     if not 1 <= line <= source.count("\n") + 1:
@@ -41,7 +41,7 @@ def edit(workspace: Workspace, line: int, op: str) -> Outcome:
 
 
 def tally(verdict: Verdict) -> str:
-    """Passes of a run: ``2/4 passed``, or ``all 4 passed``, so that success is one word and no comparison of numbers."""
+    """Passes of a run: ``2/4 passed``, or ``all 4 passed``: success is one word and no comparison of numbers."""
     if verdict.passed:
         return f"all {len(verdict.cases)} passed"
     return f"{sum(case.passed for case in verdict.cases)}/{len(verdict.cases)} passed"

@@ -21,9 +21,15 @@ from verl_ext.types import BadInput, InfrastructureError, Task, Verdict
     type=click.Path(exists=True, path_type=Path),
     help="A file (replaces the task's one editable file), or a directory (its editable files are taken).",
 )
-@click.option("--tasks", type=click.Path(exists=True, path_type=Path), help="Task file, or directory of task files.")
+@click.option(
+    "--tasks",
+    default=Path("runs/tasks"),
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Task file, or directory of task files.",
+)
 @click.option("--isolation", default="auto", show_default=True, type=click.Choice(["auto", "bubblewrap", "none"]))
-def grade(task: str, solution: Path, tasks: Path | None, isolation: str) -> None:
+def grade(task: str, solution: Path, tasks: Path, isolation: str) -> None:
     """Prints the verdict of the hidden tests as JSON: passed, cases, trust, failure, seconds.
 
     Exit code 0: passed; 1: failed; 2: bad input; 3: the sandbox failed.
@@ -41,7 +47,7 @@ def grade(task: str, solution: Path, tasks: Path | None, isolation: str) -> None
     raise SystemExit(0 if verdict.passed else 1)
 
 
-def find_task(name: str, tasks: Path | None) -> Task:
+def find_task(name: str, tasks: Path) -> Task:
     """The task that ``--task`` and ``--tasks`` mean; :class:`BadInput` when there is none."""
     from verl_ext.gym.tasks import load_tasks, task_from_json
 
@@ -55,8 +61,10 @@ def find_task(name: str, tasks: Path | None) -> Task:
             raise BadInput(f"--task {path}: not JSON ({error})") from None
     if path and Path(path).is_file():
         files = [Path(path)]
-    elif tasks is not None:
-        wanted, files = name, sorted(tasks.rglob("*.jsonl")) if tasks.is_dir() else [tasks]
+    elif tasks.exists():
+        built = tasks / "tasks.jsonl"  # a build folder holds a journal, too
+        files = [built] if built.is_file() else sorted(tasks.rglob("*.jsonl")) if tasks.is_dir() else [tasks]
+        wanted = name
     else:
         raise BadInput(f"--task {name}: no such file; give FILE.json, FILE.jsonl:ID, or an ID together with --tasks")
     for file in files:

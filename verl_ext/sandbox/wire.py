@@ -67,9 +67,16 @@ def loads(line: bytes, max_bytes: int = MAX_BYTES) -> Any:
     if len(line) > max_bytes:
         raise WireError(f"a message of {len(line)} bytes, the limit is {max_bytes}")
     try:
-        return json.loads(line, parse_constant=_no_constant)
+        return json.loads(line, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError) as error:
         raise WireError(f"not JSON: {type(error).__name__}") from None
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):  # 1e999: not to be had from our encoder, and refused by it when passed on
+        raise ValueError(text)
+    return value
 
 
 def agree(got: Any, expected: Any, compare: str = "exact", tolerance: float = 0.0) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 import transfer_queue as tq
+from tensordict import TensorDict
 from verl.workers.utils.padding import response_to_nested
 
 from verl_ext.agent.client import OneServerClient
@@ -63,6 +64,15 @@ def session_metrics(extra_fields: list[dict[str, Any]], groups: list[str], score
     return {key: float(value) for key, value in metrics.items()}
 
 
+def only_sessions(keys: list[str], padding: list[bool]) -> list[str]:
+    """Keys of the real rows whose group has no other session; a key is ``{group}_{session}_{row}``."""
+    rows: dict[str, list[str]] = {}
+    for key, pad in zip(keys, padding, strict=True):
+        if not pad:
+            rows.setdefault(key.split("_")[0], []).append(key)
+    return [key for group in rows.values() if len({key.rsplit("_", 1)[0] for key in group}) == 1 for key in group]
+
+
 class SessionTrainerMixin:
     """Put before a verl V1 trainer; ``base_mode`` names the built-in mode whose behaviour is kept."""
 
@@ -96,6 +106,27 @@ class SessionTrainerMixin:
             metrics["exactness/log_prob_gap_max"] = gap.max().item()
             metrics["exactness/log_prob_gap_mean"] = gap.mean().item()
         return batch
+
+    def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        batch = super()._compute_advantage(batch, metrics)
+        # verl gives the only session of a group its raw reward as advantage. When infrastructure took the others there
+        # is no baseline to compare it with, and nothing to learn.
+        alone = only_sessions(batch.keys, [tag.get("is_padding", False) for tag in batch.tags])
+        metrics["session/groups_of_one"] = len(alone)
+        if alone:
+            data = tq.kv_batch_get(keys=alone, partition_id=batch.partition_id, select_fields=["advantages"])
+            nothing = TensorDict({"advantages": data["advantages"] * 0}, batch_size=len(alone))
+            tq.kv_batch_put(keys=alone, partition_id=batch.partition_id, fields=nothing)
+        return batch
+
+    def _val_metrics_update(self, data_sources: list[str], sample_uids: list[str], infos: dict, *rest: Any, **kw: Any):
+        metrics = super()._val_metrics_update(data_sources, sample_uids, infos, *rest, **kw)
+        # verl's ``val-core`` counts a session that left no row as wrong; here it is left out, and counted.
+        for source in sorted(set(data_sources)):
+            passed = [acc for acc, of in zip(infos["acc"], data_sources, strict=True) if of == source]
+            metrics[f"val/pass_at_1/{source}"] = float(np.mean(passed))
+        metrics["val/left_out"] = sum((kw.get("expected_acc_counts") or {}).values()) - len(sample_uids)
+        return metrics
 
     def _compute_metrics(
         self, batch: Any, metrics: dict[str, Any], timing_raw: dict[str, float], **kwargs: Any
