@@ -40,15 +40,16 @@ def cli(*argv: str) -> None:
 @pytest.fixture(scope="session")
 def tasks_dir(tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("e2e") / "tasks"
-    sizes = {"train": 64, "val": 12, "heldout-functions": 12, "heldout-types": 12}
+    sizes = {"train": 24, "val": 12, "heldout-functions": 12, "heldout-types": 12}
     cli("tasks", "build", "--out", str(out), *(part for name, n in sizes.items() for part in (f"--{name}", str(n))))
     return out
 
 
 @pytest.fixture(scope="session")
 def model_dir(tasks_dir) -> Path:
+    """Few tasks and many sessions: it knows some repairs by heart, so that groups have right and wrong sessions."""
     out = tasks_dir.parent / "tiny"
-    cli("tiny", "build", "--tasks", str(tasks_dir), "--out", str(out), "--sessions", "400")
+    cli("tiny", "build", "--tasks", str(tasks_dir), "--out", str(out), "--sessions", "1600")
     return out
 
 
