@@ -25,7 +25,7 @@ def act(workspace: Workspace, tool: str, arguments: Mapping[str, Any]) -> Outcom
 def edit(workspace: Workspace, line: int, op: str) -> Outcome:
     """Applies menu edit ``op`` on 1-based ``line`` of the one editable file."""
     if op not in OPS:
-        return refuse(f"unknown op {op[:20]!r}")
+        return refuse(f"unknown op {op[:20]}")
     (path,) = workspace.editable
     source = workspace.sources[path]
     if not 1 <= line <= source.count("\n") + 1:
