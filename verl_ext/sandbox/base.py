@@ -16,7 +16,8 @@ class Limits:
     Attributes:
         address_space: Bytes of virtual memory a process (a warm interpreter itself takes about 30 MB).
         processes: Processes and threads at one time, the worker included.
-        cpu_seconds: CPU time of one call, of the worker's process.
+        cpu_seconds: CPU time of one call, of the worker's process. An honest call of the gym takes a millisecond; an
+            edit that loops for ever takes all of it, twice, and such edits were most of a training step's sandbox time.
         call_seconds: Wall-clock of one call, enforced from outside. Larger than ``cpu_seconds`` on purpose: on a busy
             machine an honest solution waits, and must not fail for it.
         total_seconds: Wall-clock of all calls of a grade together.
@@ -28,7 +29,7 @@ class Limits:
 
     address_space: int = 512 << 20
     processes: int = 16
-    cpu_seconds: float = 1.0
+    cpu_seconds: float = 0.3
     call_seconds: float = 10.0
     total_seconds: float = 30.0
     file_bytes: int = 16 << 20
