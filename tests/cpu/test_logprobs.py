@@ -22,15 +22,12 @@ def test_the_same_bits_as_row_by_row(shape, dtype):
     assert torch.equal(ours.grad, theirs.grad)
 
 
-def test_verl_calls_it():
-    from verl.utils.torch_functional import logprobs_from_logits
-
-    calls = []
-    original = logprobs.torch_functional.logprobs_from_logits_v2
-    logprobs.torch_functional.logprobs_from_logits_v2 = lambda *a: calls.append(1) or original(*a)
-    try:
-        assert original is logprobs.logprobs_from_logits_v2
-        logprobs_from_logits(torch.randn(4, 5), torch.tensor([0, 1, 2, 3]))
-    finally:
-        logprobs.torch_functional.logprobs_from_logits_v2 = original
+def test_verl_calls_it(monkeypatch):
+    functional = logprobs.torch_functional
+    monkeypatch.setattr(functional, "logprobs_from_logits_v2", None)
+    logprobs.install()
+    original, calls = functional.logprobs_from_logits_v2, []
+    assert original is logprobs.logprobs_from_logits_v2
+    monkeypatch.setattr(functional, "logprobs_from_logits_v2", lambda *a: calls.append(1) or original(*a))
+    functional.logprobs_from_logits(torch.randn(4, 5), torch.tensor([0, 1, 2, 3]))
     assert calls == [1]

@@ -9,13 +9,14 @@ import pyarrow.parquet as pq
 import pytest
 import pytest_asyncio
 
+from verl_ext.gym import plan, splits, validate
 from verl_ext.gym.edits import applicable, apply
 from verl_ext.gym.env import BugFixEnv
 from verl_ext.gym.generator import generate_many
 from verl_ext.gym.prompts import numbered
 from verl_ext.gym.splits import HELDOUT_TEMPLATES
 from verl_ext.sandbox import open_sandbox
-from verl_ext.tiny import data
+from verl_ext.tiny import data, worked
 from verl_ext.tiny.check import read_call
 from verl_ext.tiny.dataset import TEXT_WEIGHT, SessionDataset, sampled
 from verl_ext.tiny.teacher import Habits, Session, WeakPolicy, repairs, sessions
@@ -68,18 +69,22 @@ def test_the_repair_is_found_in_the_menu():
 
 
 @pytest.mark.asyncio(loop_scope="module")
-async def test_demonstrations_repair_first_or_second_and_then_submit(sandbox):
-    found = await sessions([task()] * 20, sandbox, seed=1, demonstrations=1.0, judge=True)
-    places = set()
+async def test_with_full_insight_the_first_edit_is_the_repair(sandbox):
+    found = await sessions([task()] * 20, sandbox, seed=1, insight=1.0, judge=True)
     for session in found:
-        made = calls(session)
-        edits = [arguments for tool, arguments in made if tool == "edit"]
-        # Another edit may pass the public tests too; then the session ends there.
-        assert edits[-1] == {"line": 4, "op": "flip"} or len(edits) == 1
-        assert made[-1] == ("submit", {}) and session.demonstration
-        places.add(len(edits))
-    assert places == {1, 2}
-    assert sum(session.passed for session in found) >= 18
+        made = [call for call in calls(session) if call[0] != "run_tests"]
+        assert made == [("edit", {"line": 4, "op": "flip"}), ("submit", {})]
+        assert session.passed
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_insight_is_a_chance_at_every_edit_of_the_original_source(sandbox):
+    found = await sessions([task()] * 150, sandbox, seed=3, insight=0.5)
+    repaired = [[call == ("edit", {"line": 4, "op": "flip"}) for call in calls(s) if call[0] == "edit"] for s in found]
+    first = [edits[0] for edits in repaired if edits]
+    # One of a dozen edits is the repair anyway: 0.5 + 0.5/12 expected, five standard deviations of 150 allowed.
+    assert 0.34 < sum(first) / len(first) < 0.75
+    assert any(True in edits[1:] for edits in repaired), "a later edit too"
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -87,7 +92,7 @@ async def test_the_weak_policy_explores_and_keeps_the_limit(sandbox):
     found = await sessions([task()] * 40, sandbox, seed=2, turns=6, judge=True)
     tools = [tool for session in found for tool, _ in calls(session)]
     assert set(tools) == {"edit", "run_tests", "undo", "submit"}
-    assert all(1 <= session.turns <= 6 and not session.demonstration for session in found)
+    assert all(1 <= session.turns <= 6 for session in found)
     edits = {(a["line"], a["op"]) for session in found for tool, a in calls(session) if tool == "edit"}
     assert len(edits) > 5
     assert 0 < sum(session.passed for session in found) < 40, "weak, not hopeless"
@@ -121,19 +126,49 @@ async def test_repeats_are_a_habit(sandbox):
     assert sorted(tried) == sorted(applicable(SMALLEST))
 
 
-def test_code_comes_from_train_and_from_programs_that_are_not_evaluated():
-    extra = generate_many(1_000_003, 60)
-    judged = next(p for p in extra if p.template not in HELDOUT_TEMPLATES)
-    held = {
-        "provenance": {"function": judged.name},
-        "gold": {"solution.py": judged.source},
-    }
-    tasks = [task(), dataclasses.replace(task("other", "val"), **held)]
-    code = data.correct_code(tasks, seed=0, extra=60)
-    assert GOLD in code and judged.source not in code
-    hidden = {p.source for p in extra if p.template in HELDOUT_TEMPLATES}
-    assert hidden and not hidden & set(code)
-    assert len(code) == 1 + len({p.source for p in extra}) - len(hidden) - 1
+def test_programs_of_worked_repairs_are_of_no_evaluated_task():
+    drawn = generate_many(1_000_003, 60)
+    named, copied = [p for p in drawn if p.template not in HELDOUT_TEMPLATES][:2]
+    by_name = {"provenance": {"function": named.name}}
+    by_text = {"provenance": {"function": "another"}, "gold": {"solution.py": copied.source}}
+    tasks = [task(), *(dataclasses.replace(task(split, split), **x) for split, x in (("val", by_name), ("z", by_text)))]
+    found = worked.programs(tasks, seed=0, count=60)
+    held = [p for p in drawn if p.template in HELDOUT_TEMPLATES]
+    assert held and len(found) == 60 - len(held) - 2
+    assert not {p.source for p in found} & {p.source for p in (*held, named, copied)}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_worked_repairs_read_like_played_ones(sandbox):
+    pool = worked.programs([], seed=0, count=12)
+    found = worked.worked_repairs(pool, [], seed=0)
+    assert len(found) > len(pool)
+    program = pool[0]
+    prompt, call, answer, last = found[0]
+    rng = random.Random(0)
+    cases = tuple(program.inputs(rng) for _ in range(validate.PUBLIC))
+    outcomes = await sandbox.evaluate({"solution.py": program.source}, Tests(cases=cases))
+    cases = tuple(
+        dataclasses.replace(case, expected=outcome.value, raises=outcome.raised)
+        for case, outcome in zip(cases, outcomes, strict=True)
+    )
+    source = "\n".join(line.split(": ", 1)[1] for line in prompt["content"].split("\n")) + "\n"
+    env = BugFixEnv(dataclasses.replace(task("w", source=source), public=Tests(cases=cases)), sandbox)
+    await env.reset()
+    assert env.prompt()[0]["content"] == prompt["content"]
+    assert (await env.step(read_call(call["content"]))).text == answer["content"]
+    assert env.sources["solution.py"] == program.source
+    assert read_call(last["content"]).tool == "submit"
+
+
+def test_no_worked_repair_shows_an_evaluated_text():
+    pool = worked.programs([], seed=0, count=12)
+    before = worked.worked_repairs(pool, [], seed=0)
+    wishes_of = [w.mutant.source for w in plan.wishes(splits.Source(pool[0], "train"), 0) if w.repair]
+    judged = task("judged", "val", source=wishes_of[0])
+    after = worked.worked_repairs(pool, [judged], seed=0)
+    assert [c for c in before if c not in after] == [c for c in before if c[0]["content"] == numbered(wishes_of[0])]
+    assert len(after) == len(before) - 1
 
 
 def test_no_train_split_is_refused():
@@ -144,7 +179,7 @@ def test_no_train_split_is_refused():
 def test_the_mask_covers_what_a_policy_samples():
     """5 is the assistant mark, 1 the end of turn."""
     ids = [3, 9, 9, 1, 8, 5, 20, 21, 1, 8, 4, 9, 1, 8, 5, 22, 1, 8]
-    assert sampled(ids, 5, 1) == [0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0]
+    assert sampled(ids, 5, 1) == [bool(x) for x in (0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0)]
 
 
 def test_rows_for_verl(tmp_path):
@@ -157,17 +192,14 @@ def test_rows_for_verl(tmp_path):
         {"role": "assistant", "content": calls_made[1]},
     )
     path = tmp_path / "sft.parquet"
-    data.write_sft(path, [Session(messages, "t", True, 2, None)], [GOLD], seed=0)
-    assert pq.read_table(path).num_rows == 2
+    data.write_rows(path, [messages, messages[:2]], seed=0)
     rows = SessionDataset(str(path), tokenizer)
-    by_text = {tokenizer.decode(rows[i]["input_ids"]): rows[i] for i in range(2)}
-    (session,) = [row for text, row in by_text.items() if "tool_call" in text]
-    (plain,) = [row for text, row in by_text.items() if "tool_call" not in text]
-    trained = tokenizer.decode(session["input_ids"][session["loss_mask"] == 1])
-    assert trained == "".join(call + "<|im_end|>" for call in calls_made)
-    assert plain["loss_mask"].tolist() == [0.0] + [pytest.approx(TEXT_WEIGHT)] * (len(plain["input_ids"]) - 1)
-    assert plain["input_ids"].tolist() == tokenizer.apply_chat_template(
-        [{"role": "user", "content": numbered(GOLD)}], return_dict=False
-    )
-    for row in (session, plain):
-        assert row["loss_mask"][0] == 0 and row["position_ids"].tolist() == list(range(len(row["input_ids"])))
+    assert len(rows) == pq.read_table(path).num_rows == 2
+    short, whole = sorted((rows[i] for i in range(2)), key=lambda row: len(row["input_ids"]))
+    for row, own in ((short, calls_made[:1]), (whole, calls_made)):
+        trained = tokenizer.decode(row["input_ids"][row["loss_mask"] == 1])
+        assert trained == "".join(call + "<|im_end|>" for call in own)
+        assert sorted({round(weight, 6) for weight in row["loss_mask"].tolist()}) == [0.0, TEXT_WEIGHT, 1.0]
+        assert row["loss_mask"][0] == 0 and (row["loss_mask"][1:] > 0).all()
+        assert row["position_ids"].tolist() == list(range(len(row["input_ids"])))
+    assert whole["input_ids"].tolist() == tokenizer.apply_chat_template(list(messages), return_dict=False)

@@ -1,12 +1,43 @@
-"""FSDP2 training engines for device ``cpu``: the same classes that verl registers for cuda and npu."""
+"""FSDP2 training engines for device ``cpu``: the classes that verl registers for cuda and npu, at a CPU's pace.
+
+Three things cost half of the time of a small model: log-probs token by token (:mod:`verl_ext.cpu.logprobs`), padding
+(:mod:`verl_ext.cpu.attention`), and memory. A training step allocates and frees the same megabytes hundreds of times;
+glibc gives such blocks back to the kernel at once, which has to zero them again at the next use.
+"""
 
 from __future__ import annotations
+
+import ctypes
 
 from verl.workers.engine.base import EngineRegistry
 from verl.workers.engine.fsdp import transformer_impl
 
-for _model_type, _engine in (
-    ("language_model", transformer_impl.FSDPEngineWithLMHead),
-    ("value_model", transformer_impl.FSDPEngineWithValueHead),
-):
-    EngineRegistry.register(model_type=_model_type, backend=["fsdp2"], device=["cpu"])(_engine)
+from verl_ext.cpu import attention, logprobs
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
+_GIB = 1 << 30
+
+
+def keep_freed_memory() -> bool:
+    """Ask the C library to reuse freed memory below 1 GiB; False where it does not offer that (musl, macOS)."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and all(mallopt(option, _GIB) for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD))
+
+
+@EngineRegistry.register(model_type="language_model", backend=["fsdp2"], device=["cpu"])
+class FSDPEngineWithLMHead(transformer_impl.FSDPEngineWithLMHead):
+    """verl's engine; with ``use_remove_padding`` its attention keeps packed sequences apart."""
+
+    def _build_module(self):
+        module = super()._build_module()
+        if self.model_config.use_remove_padding:
+            # On the module and not in the configuration: saved models load anywhere.
+            module.set_attn_implementation(attention.NAME)
+        return module
+
+
+EngineRegistry.register(model_type="value_model", backend=["fsdp2"], device=["cpu"])(
+    transformer_impl.FSDPEngineWithValueHead
+)
+logprobs.install()
+keep_freed_memory()

@@ -21,7 +21,7 @@ _VERL_EXT = [sys.executable, "-m", "verl_ext.cli"]
 
 @click.command(context_settings={"show_default": True})
 @click.option("--seed", default=0, help="Of training: data order and sampling. Tasks and TinyAgent stay the same.")
-@click.option("--steps", default=40, help="Training steps.", type=click.IntRange(min=1))
+@click.option("--steps", default=50, help="Training steps.", type=click.IntRange(min=1))
 @click.option("--sessions", default=200, help="Least sessions for each split in an evaluation.", type=click.IntRange(1))
 @click.option("--out", default="runs/demo", help="Folder of the run.", type=click.Path(path_type=Path))
 @click.option("--tasks", help="Existing tasks to use.  [default: built in runs/tasks]", type=click.Path(path_type=Path))

@@ -41,7 +41,7 @@ class Plan:
     steps: int
     seed: int
     sessions: int = 400
-    evaluations: int = 2
+    evaluations: int = 1
     overrides: tuple[str, ...] = ()
 
     @property
@@ -149,7 +149,7 @@ def command(plan: Plan, files: list[Path], runs: int) -> list[str]:
         "actor_rollout_ref.rollout.val_kwargs.n": runs,
         "trainer.total_training_steps": plan.steps,
         "trainer.test_freq": plan.test_every,
-        "trainer.save_freq": max(1, plan.test_every // 2),
+        "trainer.save_freq": max(1, plan.steps // 5),
         "trainer.val_before_train": only_evaluate or checkpoint_step(plan) not in written,
         "trainer.val_only": only_evaluate,
         "trainer.resume_mode": "auto",

@@ -1,4 +1,4 @@
-"""Building TinyAgent in stages that survive an interruption: tokenizer, untrained model, teacher sessions, SFT.
+"""Building TinyAgent in stages that survive an interruption: tokenizer and network, worked repairs, teacher sessions.
 
 Every stage leaves its result below ``OUT/build`` and is skipped when it is there; other tasks or another seed start
 afresh. ``OUT`` itself becomes an ordinary Hugging Face folder at the very end, and ``config.json`` is its last file.
@@ -17,8 +17,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-from verl_ext.tiny import data, sft
-from verl_ext.tiny.teacher import DEMONSTRATIONS, TURNS
+from verl_ext.gym.program import Program
+from verl_ext.tiny import data, sft, worked
+from verl_ext.tiny.teacher import INSIGHT, TURNS
 from verl_ext.types import Task
 
 SESSIONS = 5000
@@ -31,10 +32,9 @@ class Plan:
 
     seed: int = 0
     sessions: int = SESSIONS
-    demonstrations: float = DEMONSTRATIONS
+    insight: float = INSIGHT
     turns: int = TURNS
-    extra_programs: int = data.EXTRA_PROGRAMS
-    epochs: int = sft.EPOCHS
+    programs: int = worked.PROGRAMS
 
 
 class Progress(Protocol):
@@ -61,17 +61,26 @@ def build(tasks_dir: Path, out: Path, plan: Plan, progress: Progress) -> dict[st
     train = data.train_tasks(tasks)
     work = out / "build"
     _start(work, out, plan, tasks_dir)
-    code = data.correct_code(tasks, plan.seed, plan.extra_programs)
+    pool = worked.programs(tasks, plan.seed, plan.programs)
 
-    tokenizer_dir, model_dir, parquet = work / "tokenizer", work / "init", work / "sft.parquet"
-    if not (model_dir / "config.json").is_file():
+    tokenizer, untrained = work / "tokenizer", work / "untrained"
+    if not (untrained / "config.json").is_file():
         with progress("tokenizer and untrained model", None):
-            _new_model(train, code, tokenizer_dir, model_dir, plan.seed)
-    if not parquet.is_file():
+            _new_model(train, pool, tokenizer, untrained, plan.seed)
+    repairs, sessions = work / "repairs.parquet", work / "sessions.parquet"
+    if not repairs.is_file():
+        with progress("worked repairs", len(pool)) as report:
+            found = worked.worked_repairs(pool, tasks, plan.seed, lambda count: report(count, ""))
+            data.write_rows(repairs, found, plan.seed)
+    if not sessions.is_file():
         with progress("teacher sessions", plan.sessions) as report:
-            data.write_sft(parquet, _teach(train, plan, report), code, plan.seed)
+            data.write_rows(sessions, [s.messages for s in _teach(train, plan, report)], plan.seed)
+    model = untrained
+    for phase, parquet in ((sft.REPAIRS, repairs), (sft.SESSIONS, sessions)):
+        model = _train(phase, model, parquet, work, plan.seed, progress)
     if not (out / "config.json").is_file():
-        _train(model_dir, parquet, tokenizer_dir, out, plan, progress)
+        summary = [json.loads((work / f"{phase.name}.json").read_text()) for phase in (sft.REPAIRS, sft.SESSIONS)]
+        _finish(out, work, model, tokenizer, summary)
     return json.loads((work / "summary.json").read_text())
 
 
@@ -86,16 +95,16 @@ def _start(work: Path, out: Path, plan: Plan, tasks_dir: Path) -> None:
         stamp.write_text(json.dumps(inputs, indent=2))
 
 
-def _new_model(train: Sequence[Task], code: Sequence[str], tokenizer_dir: Path, model_dir: Path, seed: int) -> None:
+def _new_model(train: Sequence[Task], pool: Sequence[Program], tokenizer_dir: Path, out: Path, seed: int) -> None:
     from verl_ext.gym.prompts import numbered
     from verl_ext.tiny.model import new_model
     from verl_ext.tiny.tokenizer import train_tokenizer
 
-    buggy = [numbered(task.sources[task.editable[0]]) for task in train]
-    tokenizer = train_tokenizer([*buggy, *map(numbered, code)])
+    texts = [task.sources[task.editable[0]] for task in train] + [program.source for program in pool]
+    tokenizer = train_tokenizer(map(numbered, texts))
     tokenizer.save_pretrained(tokenizer_dir)
-    tokenizer.save_pretrained(model_dir)
-    new_model(tokenizer, seed).save_pretrained(model_dir)
+    tokenizer.save_pretrained(out)
+    new_model(tokenizer, seed).save_pretrained(out)
 
 
 def _teach(train: Sequence[Task], plan: Plan, report: Callable[[int, str], None]) -> list:
@@ -118,35 +127,50 @@ def _teach(train: Sequence[Task], plan: Plan, report: Callable[[int, str], None]
     async def run() -> list:
         sandbox = await open_sandbox()
         try:
-            return await sessions(
-                pool, sandbox, seed=plan.seed, turns=plan.turns, demonstrations=plan.demonstrations, done=done
-            )
+            return await sessions(pool, sandbox, seed=plan.seed, turns=plan.turns, insight=plan.insight, done=done)
         finally:
             await sandbox.aclose()
 
     return asyncio.run(run())
 
 
-def _train(model_dir: Path, parquet: Path, tokenizer_dir: Path, out: Path, plan: Plan, progress: Progress) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def _train(phase: sft.Phase, model: Path, parquet: Path, work: Path, seed: int, progress: Progress) -> Path:
+    """Trains ``model`` on ``parquet``, unless that is done; returns the folder of the result."""
+    from transformers import AutoTokenizer
 
     from verl_ext.tiny.dataset import SessionDataset
-    from verl_ext.tiny.model import parameters
 
+    done, weights = work / f"{phase.name}.json", work / phase.name
+    if done.is_file():
+        return weights
     started = time.time()
-    examples = SessionDataset(str(parquet), AutoTokenizer.from_pretrained(model_dir))
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    examples = SessionDataset(str(parquet), tokenizer)
     sample = [examples[i] for i in range(0, len(examples), max(1, len(examples) // 500))]
-    settings = sft.overrides(model_dir, parquet, out / "build" / "sft", plan.seed, plan.epochs)
-    steps = len(examples) // sft.BATCH * plan.epochs
-    with progress("supervised fine-tuning (verl.trainer.sft_trainer)", steps) as report:
-        weights = sft.run_sft(settings, out / "build" / "sft.log", lambda step, loss: report(step, f"loss {loss:.3f}"))
+    settings = sft.overrides(phase, model, parquet, work / f"{phase.name}-run", seed)
+    log, steps = work / f"{phase.name}.log", len(examples) // sft.BATCH * phase.epochs
+    with progress(f"learning {phase.name} (verl.trainer.sft_trainer)", steps) as report:
+        sft.run_sft(settings, weights, log, lambda step, loss: report(step, f"loss {loss:.3f}"))
+    tokenizer.save_pretrained(weights)
     mean = sum(len(row["input_ids"]) for row in sample) / len(sample)
-    summary = {
-        "parameters": parameters(AutoModelForCausalLM.from_pretrained(model_dir)),
-        "vocabulary": len(examples.tokenizer),
+    found = {
         "examples": len(examples),
-        "training_tokens": round(mean * len(examples) * plan.epochs),
+        "training_tokens": round(mean * len(examples) * phase.epochs),
         "sft_minutes": round((time.time() - started) / 60, 2),
     }
-    (out / "build" / "summary.json").write_text(json.dumps(summary, indent=2))
+    done.write_text(json.dumps(found, indent=2))
+    return weights
+
+
+def _finish(out: Path, work: Path, weights: Path, tokenizer_dir: Path, phases: Sequence[dict[str, float]]) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from verl_ext.tiny.model import parameters
+
+    summary = {
+        "parameters": parameters(AutoModelForCausalLM.from_pretrained(work / "untrained")),
+        "vocabulary": len(AutoTokenizer.from_pretrained(tokenizer_dir)),
+        **{key: round(sum(phase[key] for phase in phases), 2) for key in phases[0]},
+    }
+    (work / "summary.json").write_text(json.dumps(summary, indent=2))
     sft.export(weights, tokenizer_dir, out)

@@ -19,21 +19,23 @@ _FOLDER = click.Path(path_type=Path)
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def tiny() -> None:
-    """Build TinyAgent: tokenizer, teacher sessions, SFT."""
+    """Build TinyAgent and measure it."""
 
 
 @tiny.command()
 @click.option("--tasks", "folder", type=_FOLDER, default=DEFAULT_TASKS, show_default=True, help="Built tasks.")
 @click.option("--out", type=_FOLDER, default=DEFAULT_MODEL, show_default=True, help="Hugging Face folder to write.")
 @click.option("--seed", type=int, default=0, show_default=True)
+@click.option("--programs", type=click.IntRange(32), default=None, help="Programs to break.  [default: 6000]")
 @click.option("--sessions", type=click.IntRange(32), default=None, help="Teacher sessions.  [default: 5000]")
-def build(folder: Path, out: Path, seed: int, sessions: int | None) -> None:
+def build(folder: Path, out: Path, seed: int, programs: int | None, sessions: int | None) -> None:
     """Build TinyAgent; interrupted, call it again to go on with the stage that was cut."""
     _quiet()
-    from verl_ext.tiny.build import SESSIONS, Plan
+    from verl_ext.tiny.build import Plan
     from verl_ext.tiny.build import build as build_model
 
-    summary = build_model(folder, out, Plan(seed=seed, sessions=sessions or SESSIONS), _bar)
+    given = {key: value for key, value in (("programs", programs), ("sessions", sessions)) if value is not None}
+    summary = build_model(folder, out, Plan(seed=seed, **given), _bar)
     click.echo(
         f"{out}: {summary['parameters']:,} parameters, vocabulary {summary['vocabulary']}; trained on "
         f"{summary['examples']:,} examples ({summary['training_tokens']:,} tokens) in {summary['sft_minutes']} minutes"
@@ -47,7 +49,7 @@ def build(folder: Path, out: Path, seed: int, sessions: int | None) -> None:
 @click.option("--turns", type=click.IntRange(1), default=None, help="Turn limit.  [default: 6]")
 @click.option("--seed", type=int, default=0, show_default=True)
 def teacher(folder: Path, split: str, sessions: int, turns: int | None, seed: int) -> None:
-    """Print pass@1 of the scripted teacher without demonstrations, with a 95 % interval."""
+    """Print pass@1 of the scripted teacher without insight, with a 95 % interval."""
     from verl_ext.tiny.teacher import TURNS
     from verl_ext.tiny.teacher import sessions as play
 

@@ -1,8 +1,8 @@
-"""The data set that verl's SFT trainer reads: teacher sessions, and correct code as plain text.
+"""The data set that verl's SFT trainer reads: conversations.
 
-A conversation with assistant messages is a session: loss on exactly the tokens that TinyAgent will sample, from after
-each assistant mark through the end of turn. One without is text: loss on every token, at a smaller weight, in the very
-place where a session has the buggy source. It teaches what correct code looks like, so that a wrong token stands out.
+The loss has weight 1 on exactly the tokens that TinyAgent will sample, from after each assistant mark through the end
+of turn, and a smaller weight on all others. Reading code is what a wrong token in it is found by, and there are twenty
+times as many such tokens: with them the same sight of bugs takes half the tokens.
 
 verl's own multi-turn data set renders each message apart and again as a whole to compare; here the whole is rendered
 once, which is several times faster, and the mask is read off the token ids.
@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import torch
 from torch.utils.data import Dataset
 
-TEXT_WEIGHT = 0.3
-"""Weight of a token of plain text in the loss; a token of a call has 1."""
+TEXT_WEIGHT = 0.1
+"""Weight in the loss of a token that is read; one that is sampled has 1."""
 ASSISTANT = "<|im_start|>assistant\n"
 
 
@@ -42,12 +42,8 @@ class SessionDataset(Dataset):
         return len(self.messages)
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
-        messages = self.messages[index]
-        ids = self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False)
-        if any(message["role"] == "assistant" for message in messages):
-            mask = sampled(ids, self.assistant, self.end)
-        else:
-            mask = [TEXT_WEIGHT] * len(ids)
+        ids = self.tokenizer.apply_chat_template(self.messages[index], tokenize=True, return_dict=False)
+        mask = [1.0 if own else TEXT_WEIGHT for own in sampled(ids, self.assistant, self.end)]
         # verl shifts the masks of a whole batch by one: a first token with weight would train its predecessor's row.
         mask[0] = 0.0
         return {
@@ -57,11 +53,11 @@ class SessionDataset(Dataset):
         }
 
 
-def sampled(ids: list[int], assistant: int, end: int) -> list[float]:
-    """1.0 for the tokens that a policy samples: after an assistant mark, through the end of turn."""
+def sampled(ids: list[int], assistant: int, end: int) -> list[bool]:
+    """True for the tokens that a policy samples: after an assistant mark, through the end of turn."""
     mask, inside = [], False
     for token in ids:
-        mask.append(1.0 if inside else 0.0)
+        mask.append(inside)
         if token == assistant:
             inside = True
         elif token == end:

@@ -13,31 +13,43 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from verl_ext.types import BadInput
 
 BATCH = 32
-EPOCHS = 3
-LEARNING_RATE = 3e-3
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One run of the trainer: what it learns from, its peak learning rate and passes over the data."""
+
+    name: str
+    learning_rate: float
+    epochs: int
+
+
+REPAIRS = Phase("repairs", 4e-3, 2)
+"""To see bugs."""
+SESSIONS = Phase("sessions", 1e-3, 1)
+"""To hold a session, at a rate that keeps what the first phase taught."""
 _STEP = re.compile(r"step:(\d+) - .*?train/loss:([-\d.e+]+)")
 
 
-def overrides(model: Path, data: Path, out: Path, seed: int, epochs: int = EPOCHS) -> dict[str, object]:
+def overrides(phase: Phase, model: Path, data: Path, out: Path, seed: int) -> dict[str, object]:
     """Hydra overrides of verl's SFT recipe, key to value."""
     return {
         "data.train_files": data,
         "data.custom_cls.path": "pkg://verl_ext.tiny.dataset",
         "data.custom_cls.name": "SessionDataset",
         "data.train_batch_size": BATCH,
-        # Half the rows at a time: less padding, and activations that stay in the cache.
-        "data.micro_batch_size_per_gpu": BATCH // 2,
+        "data.micro_batch_size_per_gpu": BATCH,
         "data.use_dynamic_bsz": False,
         "data.max_length": 1024,
         "data.num_workers": 0,
         "model.path": model,
-        "model.external_lib": "verl_ext.cpu.logprobs",
-        "model.use_remove_padding": False,
+        "model.use_remove_padding": True,
         "model.enable_gradient_checkpointing": False,
         "+model.override_config.attn_implementation": "sdpa",
         "engine.strategy": "fsdp2",
@@ -45,7 +57,7 @@ def overrides(model: Path, data: Path, out: Path, seed: int, epochs: int = EPOCH
         "++engine.mixed_precision": "{param_dtype:fp32,reduce_dtype:fp32,buffer_dtype:fp32}",
         "engine.use_torch_compile": False,
         "engine.seed": seed,
-        "optim.lr": LEARNING_RATE,
+        "optim.lr": phase.learning_rate,
         "optim.lr_scheduler_type": "cosine",
         "optim.lr_warmup_steps_ratio": 0.05,
         "optim.min_lr_ratio": 0.0,
@@ -53,7 +65,7 @@ def overrides(model: Path, data: Path, out: Path, seed: int, epochs: int = EPOCH
         "optim.betas": "[0.9,0.98]",
         "trainer.device": "cpu",
         "trainer.seed": seed,
-        "trainer.total_epochs": epochs,
+        "trainer.total_epochs": phase.epochs,
         "trainer.logger": "[console]",
         "trainer.save_freq": -1,
         "trainer.test_freq": -1,
@@ -65,11 +77,12 @@ def overrides(model: Path, data: Path, out: Path, seed: int, epochs: int = EPOCH
     }
 
 
-def run_sft(settings: Mapping[str, object], log: Path, report: Callable[[int, float], None]) -> Path:
-    """Trains, and returns the folder of the Hugging Face weights.
+def run_sft(settings: Mapping[str, object], weights: Path, log: Path, report: Callable[[int, float], None]) -> None:
+    """Trains, and leaves a Hugging Face folder.
 
     Args:
         settings: See :func:`overrides`.
+        weights: The folder; replaced.
         log: Where the trainer's output goes.
         report: Told the step and its loss after each step.
 
@@ -97,7 +110,9 @@ def run_sft(settings: Mapping[str, object], log: Path, report: Callable[[int, fl
     if process.returncode:
         raise BadInput(f"verl's SFT trainer ended with status {process.returncode}; its last lines stand in {log}")
     (found,) = out.glob("global_step_*/huggingface")
-    return found
+    shutil.rmtree(weights, ignore_errors=True)
+    shutil.move(found, weights)
+    shutil.rmtree(out)
 
 
 def export(weights: Path, tokenizer: Path, out: Path) -> None:
@@ -106,7 +121,8 @@ def export(weights: Path, tokenizer: Path, out: Path) -> None:
     for path in tokenizer.iterdir():
         shutil.copyfile(path, out / path.name)
     config = json.loads((weights / "config.json").read_text())
-    config.pop("torch_dtype", None)
+    for key in ("torch_dtype", "attn_implementation"):  # how it was trained, not what it is
+        config.pop(key, None)
     config["dtype"] = "float32"
     part = out / "config.json.part"
     part.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")

@@ -4,9 +4,9 @@ It explores: edits drawn from the menu without looking at what the code means, t
 always), giving up too early at times. It submits when all public tests pass. Copying it gives a policy that knows the
 tools and keeps trying different things, which is what reinforcement learning then sharpens.
 
-A share of *demonstrations* has the true repair as first or second edit. Without them a tiny model starts from guessing,
-and the rare rewards of a guess teach too little; with too many there is nothing left to learn. They are for training
-only: the teacher's own pass rate is measured without them.
+In sessions made for training it has *insight*: an edit is the true repair with a chance of 30 %. Without that a tiny
+model starts from guessing, and the rare rewards of a guess teach too little; with too much there is nothing left to
+learn. The teacher's own pass rate is measured without insight.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 TURNS = 6
 """Turn limit of a session: two or three guesses with their undos, so that searching alone seldom wins."""
-DEMONSTRATIONS = 0.3
-"""Share of training sessions whose first or second edit is the true repair."""
+INSIGHT = 0.3
+"""Chance that an edit of a training session is the true repair."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,6 @@ class Habits:
     give_up: float = 0.06
     keep_failed_edit: float = 0.2
     repeat: float = 0.15
-    second: float = 0.3
-    """In a demonstration: the repair comes second, after a wrong edit that is undone."""
 
 
 @dataclass(frozen=True)
@@ -52,14 +50,12 @@ class Session:
     Attributes:
         messages: The whole conversation, as a chat template takes it.
         task_id: Which task.
-        demonstration: The repair was given away.
         turns: Policy messages.
         passed: Verdict of the hidden tests; None when it was not asked for.
     """
 
     messages: tuple[dict[str, str], ...]
     task_id: str
-    demonstration: bool
     turns: int
     passed: bool | None
 
@@ -71,11 +67,26 @@ def repairs(task: Task) -> list[tuple[int, str]]:
 
 
 class WeakPolicy:
-    """Chooses actions for one session. Reads the source, its own past and the public tests, never the gold source."""
+    """Chooses actions for one session.
 
-    def __init__(self, rng: random.Random, habits: Habits = Habits()):
+    Args:
+        rng: Draws every choice.
+        habits: Probabilities.
+        solutions: Edits that repair the task's source. Only with ``insight`` are they looked at.
+        insight: Chance that an edit is one of them.
+    """
+
+    def __init__(
+        self,
+        rng: random.Random,
+        habits: Habits = Habits(),
+        solutions: Sequence[tuple[int, str]] = (),
+        insight: float = 0.0,
+    ):
         self.rng = rng
         self.habits = habits
+        self.solutions = solutions
+        self.insight = insight
         self.tried: set[tuple[str, int, str]] = set()
         self.pending = False
 
@@ -91,47 +102,25 @@ class WeakPolicy:
             return Action("run_tests")
         if self.tried and rng.random() < habits.give_up:
             return Action("submit")
-        return self.guess(env)
+        return self.edit(env)
 
-    def guess(self, env: BugFixEnv, avoid: Sequence[tuple[int, str]] = ()) -> Action:
+    def edit(self, env: BugFixEnv) -> Action:
         """A menu edit drawn at random, seldom one that was tried on this source before."""
+        rng, anchor = self.rng, env.anchor
         (path,) = env.task.editable
-        anchor = env.anchor
-        edits = [edit for edit in applicable(env.sources[path]) if edit not in avoid]
+        untouched = anchor == digest(env.task.sources)
+        edits = applicable(env.sources[path])
         fresh = [edit for edit in edits if (anchor, *edit) not in self.tried]
-        if fresh and self.rng.random() >= self.habits.repeat:
+        repairs = [edit for edit in fresh if untouched and edit in self.solutions]
+        if repairs and rng.random() < self.insight:
+            edits = repairs
+        elif fresh and rng.random() >= self.habits.repeat:
             edits = fresh
         if not edits:
-            return Action("undo") if env.anchor != digest(env.task.sources) else Action("submit")
-        line, op = self.rng.choice(edits)
+            return Action("submit" if untouched else "undo")
+        line, op = rng.choice(edits)
         self.tried.add((anchor, line, op))
         self.pending = True
-        return Action("edit", {"line": line, "op": op})
-
-
-class Demonstrator(WeakPolicy):
-    """The weak policy with one difference: its first or second edit is the repair."""
-
-    def __init__(self, rng: random.Random, solutions: Sequence[tuple[int, str]], habits: Habits = Habits()):
-        super().__init__(rng, habits)
-        self.solutions = list(solutions)
-        self.wrong_first = rng.random() < habits.second
-        self.fixed = False
-
-    def __call__(self, env: BugFixEnv) -> Action:
-        if self.fixed or env.public_passed:
-            return super().__call__(env)
-        if self.pending:
-            self.pending = False
-            return Action("undo")
-        if not self.tried and self.rng.random() < self.habits.look_first:
-            self.tried.add(("", 0, ""))
-            return Action("run_tests")
-        if self.wrong_first:
-            self.wrong_first = False
-            return self.guess(env, avoid=self.solutions)
-        self.fixed = self.pending = True
-        line, op = self.rng.choice(self.solutions)
         return Action("edit", {"line": line, "op": op})
 
 
@@ -157,7 +146,7 @@ async def play(
         messages.pop()
     passed = (await env.grade()).passed if judge else None
     count = sum(message["role"] == "assistant" for message in messages)
-    return Session(tuple(messages), task.task_id, isinstance(policy, Demonstrator), count, passed)
+    return Session(tuple(messages), task.task_id, count, passed)
 
 
 async def sessions(
@@ -166,7 +155,7 @@ async def sessions(
     *,
     seed: int,
     turns: int = TURNS,
-    demonstrations: float = 0.0,
+    insight: float = 0.0,
     judge: bool = False,
     parallel: int = 16,
     done: Callable[[], None] = lambda: None,
@@ -178,7 +167,7 @@ async def sessions(
         sandbox: Grades.
         seed: With a session's place in ``tasks`` it fixes every choice in it.
         turns: Turn limit.
-        demonstrations: Share of sessions with the repair given away, where one menu edit is the repair.
+        insight: Chance that an edit is the repair, where one menu edit is.
         judge: Run the hidden tests at the end.
         parallel: Sessions at one time.
         done: Called after each session.
@@ -192,8 +181,7 @@ async def sessions(
         async with gate:
             for attempt in range(2):
                 rng = random.Random(f"{seed}/{index}/{task.task_id}")
-                solutions = repairs(task) if rng.random() < demonstrations else []
-                policy = Demonstrator(rng, solutions) if solutions else WeakPolicy(rng)
+                policy = WeakPolicy(rng, solutions=repairs(task) if insight else (), insight=insight)
                 try:
                     session = await play(task, sandbox, policy, turns, judge=judge)
                 except InfrastructureError:
