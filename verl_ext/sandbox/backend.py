@@ -79,7 +79,8 @@ def start_jailed() -> Process:
 
     def seen(path: str) -> str:
         """Where the jailer's user finds a host path: itself, or its bind mount when others may not reach it."""
-        if not nobody or _open_to_all(path):
+        # Staging covers the directory for temporary files, so what lies below it has to be staged as well.
+        if not nobody or (_open_to_all(path) and not Path(path).is_relative_to(tempfile.gettempdir())):
             return path
         # A wheel's program needs the libraries that lie beside its package.
         source = str(Path(path).parents[2]) if path == bwrap else path
