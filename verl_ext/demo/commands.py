@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from verl_ext.progress import bar
 from verl_ext.types import BadInput
 
 # Seconds on two cores, shown as the time left until a stage has its own estimate.
@@ -112,8 +113,6 @@ class _Demo:
 
     def teacher(self) -> float:
         """Measure the scripted teacher on the evaluation's tasks; its result stands beside the tasks."""
-        from rich.progress import Progress
-
         from verl_ext.demo.plan import evaluation_files
         from verl_ext.demo.stages import mark_done, seconds_if_done, write_json
         from verl_ext.demo.teacher import evaluation_tasks, measure
@@ -127,9 +126,9 @@ class _Demo:
         start = time.monotonic()
         files, runs = evaluation_files(self.plan)
         tasks = evaluation_tasks(files, load_tasks(self.plan.tasks))
-        with Progress(console=self.console) as progress:
-            bar = progress.add_task("   sessions", total=len(tasks) * runs)
-            rates = measure(tasks, runs, seed=0, done=lambda: progress.advance(bar))
+        with bar("   sessions", len(tasks) * runs) as report:
+            count = iter(range(1, len(tasks) * runs + 1))
+            rates = measure(tasks, runs, seed=0, done=lambda: report(next(count), ""))
         write_json(self.plan.tasks / "teacher.json", rates)
         seconds = time.monotonic() - start
         mark_done(marker, inputs, seconds)

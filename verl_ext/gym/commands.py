@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from verl_ext.progress import bar
 from verl_ext.types import BadInput, Case, Task
 
 DEFAULT_DIR = "runs/tasks"
@@ -31,42 +32,25 @@ def tasks() -> None:
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Jails at one time.")
 def build(seed: int, out: Path, tools: str, workers: int, **sizes: int) -> None:
     """Build tasks.jsonl and the parquet files that verl reads; interrupted, call it again to go on."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
     from verl_ext.gym.build import build as build_data
     from verl_ext.gym.splits import SPLITS
     from verl_ext.sandbox import open_sandbox
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-
-    async def run(progress: Progress) -> None:
-        bars = {split: progress.add_task(split, total=sizes[split], start=False) for split in SPLITS}
-
-        def report(split: str, count: int) -> None:
-            progress.start_task(bars[split])
-            progress.update(bars[split], completed=count)
-
+    async def run() -> None:
+        counts = dict.fromkeys(SPLITS, 0)
         sandbox = await open_sandbox(workers=workers)
         try:
-            await build_data(out, sandbox, seed, sizes, tools, report)
+            with bar("tasks", sum(sizes.values())) as progress:
+
+                def report(split: str, count: int) -> None:
+                    counts[split] = count
+                    progress(sum(counts.values()), f"now {split}")
+
+                await build_data(out, sandbox, seed, sizes, tools, report)
         finally:
             await sandbox.aclose()
 
-    with Progress(*columns) as progress:
-        asyncio.run(run(progress))
+    asyncio.run(run())
     _print_stats(out)
 
 
@@ -99,24 +83,22 @@ def stats(folder: Path) -> None:
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Jails at one time.")
 def check(folder: Path, workers: int) -> None:
     """Grade repaired and buggy source of every task, prove the splits disjoint; exit 1 if not all is well."""
-    from rich.progress import Progress
-
     from verl_ext.gym.check import check as check_tasks
     from verl_ext.gym.tasks import load_tasks
     from verl_ext.sandbox import open_sandbox
 
     known = load_tasks(folder)
 
-    async def run(progress: Progress) -> list[str]:
-        bar = progress.add_task("tasks", total=len(known))
+    async def run() -> list[str]:
         sandbox = await open_sandbox(workers=workers)
         try:
-            return await check_tasks(known.values(), sandbox, lambda: progress.advance(bar))
+            with bar("tasks", len(known)) as report:
+                count = iter(range(1, len(known) + 1))
+                return await check_tasks(known.values(), sandbox, lambda: report(next(count), ""))
         finally:
             await sandbox.aclose()
 
-    with Progress() as progress:
-        found = asyncio.run(run(progress))
+    found = asyncio.run(run())
     for line in found:
         click.echo(line)
     if found:

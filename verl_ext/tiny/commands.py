@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from verl_ext.progress import bar
 from verl_ext.types import BadInput, Task
 
 DEFAULT_TASKS = "runs/tasks"
@@ -35,7 +35,7 @@ def build(folder: Path, out: Path, seed: int, programs: int | None, sessions: in
     from verl_ext.tiny.build import build as build_model
 
     given = {key: value for key, value in (("programs", programs), ("sessions", sessions)) if value is not None}
-    summary = build_model(folder, out, Plan(seed=seed, **given), _bar)
+    summary = build_model(folder, out, Plan(seed=seed, **given), bar)
     click.echo(
         f"{out}: {summary['parameters']:,} parameters, vocabulary {summary['vocabulary']}; trained on "
         f"{summary['examples']:,} examples ({summary['training_tokens']:,} tokens) in {summary['sft_minutes']} minutes"
@@ -58,7 +58,7 @@ def teacher(folder: Path, split: str, sessions: int, turns: int | None, seed: in
 
     async def run() -> list:
         async with _sandbox() as sandbox:
-            with _bar("teacher", len(pool)) as report:
+            with bar("teacher", len(pool)) as report:
                 count = iter(range(1, len(pool) + 1))
                 return await play(
                     pool, sandbox, seed=seed, turns=turns or TURNS, judge=True, done=lambda: report(next(count), "")
@@ -105,7 +105,7 @@ def check(
         async with _sandbox() as sandbox:
             for split, tasks in pools.items():
                 pool = _pool(tasks, sessions)
-                with _bar(split, len(pool)) as report:
+                with bar(split, len(pool)) as report:
                     count = 0
 
                     def done(more: int, report: Callable[[int, str], None] = report) -> None:
@@ -181,39 +181,3 @@ def _quiet() -> None:
     """Loading bars of transformers would cut through the one that counts."""
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-
-
-@contextmanager
-def _bar(title: str, total: int | None) -> Iterator[Callable[[int, str], None]]:
-    """A progress bar with time left; on a terminal that is none, a line every twenty seconds at most."""
-    import time
-
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    console = Console(stderr=True)
-    if console.is_terminal:
-        columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        with Progress(TextColumn("{task.description}"), *columns, TextColumn("{task.fields[note]}")) as progress:
-            bar = progress.add_task(title, total=total, note="")
-            yield lambda count, note: progress.update(bar, completed=count, note=note)
-        return
-    started = last = time.monotonic()
-    click.echo(f"{title} ...", err=True)
-
-    def report(count: int, note: str) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if total and (now - last >= 20 or count == total):
-            last = now
-            left = (now - started) / max(count, 1) * (total - count)
-            click.echo(f"{title}: {count}/{total}, {left:.0f} s left {note}".rstrip(), err=True)
-
-    yield report
