@@ -123,3 +123,9 @@ def test_doctor_is_green_here():
     )
     assert done.returncode == 0, done.stdout
     assert "All is well." in done.stdout
+
+
+def test_a_long_note_does_not_push_the_verdict_out():
+    console = Console(width=80, record=True, file=io.StringIO())
+    doctor.report([doctor.Check("sandbox", "bubblewrap", "holds", True, "/a/rather/long/path" * 12)], console)
+    assert any(line.startswith("ok ") and "holds" in line for line in console.export_text().splitlines())

@@ -144,8 +144,8 @@ def check_sandbox() -> list[Check]:
 def report(checks: Sequence[Check], console: Console) -> int:
     """Print the table and one line for each fault; returns the exit status, 0 or 1."""
     table = Table(box=None, pad_edge=False, show_header=False)
-    for _ in range(4):
-        table.add_column(no_wrap=True, overflow="ellipsis")
+    for wraps in (False, False, False, True):  # the notes give way, never the verdicts
+        table.add_column(no_wrap=not wraps)
     area = ""
     for check in checks:
         if check.area != area:
