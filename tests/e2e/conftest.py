@@ -33,8 +33,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.e2e)
 
 
-def cli(*argv: str) -> None:
-    subprocess.run([sys.executable, "-m", "verl_ext.cli", *argv], check=True, timeout=LIMIT_S, cwd=ROOT)
+def cli(*argv: str, timeout: float = LIMIT_S) -> None:
+    subprocess.run([sys.executable, "-m", "verl_ext.cli", *argv], check=True, timeout=timeout, cwd=ROOT)
 
 
 @pytest.fixture(scope="session")
