@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 import torch
 from transformers import Qwen3Config, Qwen3ForCausalLM
@@ -56,3 +58,16 @@ def test_padded_batches_are_refused():
 
 def test_freed_memory_is_kept_on_glibc():
     assert engine.keep_freed_memory() is True
+
+
+@pytest.mark.parametrize("name", ["RAY_LOCAL_WORLD_SIZE", "LOCAL_WORLD_SIZE"])
+def test_ranks_share_the_cores(monkeypatch, name):
+    before, cores = torch.get_num_threads(), len(os.sched_getaffinity(0))
+    try:
+        monkeypatch.delenv("RAY_LOCAL_WORLD_SIZE", raising=False)
+        monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+        assert engine.use_all_cores() == cores
+        monkeypatch.setenv(name, str(2 * cores))
+        assert engine.use_all_cores() == 1
+    finally:
+        torch.set_num_threads(before)

@@ -22,8 +22,8 @@ from verl_ext.tiny import data, sft, worked
 from verl_ext.tiny.teacher import INSIGHT, TURNS
 from verl_ext.types import Task
 
-SESSIONS = 5000
-"""Teacher sessions, about a million tokens."""
+SESSIONS = 3500
+"""Teacher sessions, about half a million tokens."""
 
 
 @dataclass(frozen=True)

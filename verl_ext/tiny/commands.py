@@ -27,7 +27,7 @@ def tiny() -> None:
 @click.option("--out", type=_FOLDER, default=DEFAULT_MODEL, show_default=True, help="Hugging Face folder to write.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--programs", type=click.IntRange(32), default=None, help="Programs to break.  [default: 6000]")
-@click.option("--sessions", type=click.IntRange(32), default=None, help="Teacher sessions.  [default: 5000]")
+@click.option("--sessions", type=click.IntRange(32), default=None, help="Teacher sessions.  [default: 3500]")
 def build(folder: Path, out: Path, seed: int, programs: int | None, sessions: int | None) -> None:
     """Build TinyAgent; interrupted, call it again to go on with the stage that was cut."""
     _quiet()
