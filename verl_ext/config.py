@@ -46,6 +46,8 @@ class Config:
         tools: ``ops`` (TinyAgent's edit menu) or ``code`` (language models).
         wall_clock_s: Seconds a session may take, generation included.
         max_invalid_calls: Consecutive messages without a usable call that end a session.
+        max_turn_tokens: Tokens of one message; a longer one ends the session like a spent response budget. 0: no limit
+            but the budget.
         truncated: What becomes of a session that a limit cut: ``mask`` (graded, but no loss on its tokens: compact
             filtering), ``zero`` (reward 0), ``score`` (the final state is graded like any other).
         truncated_in_baseline: With ``mask``: whether the session's reward enters its group's statistics.
@@ -57,6 +59,7 @@ class Config:
     tools: str = "ops"
     wall_clock_s: float = 300.0
     max_invalid_calls: int = 3
+    max_turn_tokens: int = 0
     truncated: str = "score"
     truncated_in_baseline: bool = True
     poll_interval_s: float = 0.1
@@ -105,6 +108,8 @@ def parse(config: DictConfig) -> Config:
     _one_of("verl_ext.sandbox.isolation", parsed.sandbox.isolation, ("auto", "bubblewrap", "none"))
     for name in ("wall_clock_s", "max_invalid_calls", "poll_interval_s"):
         _positive(f"verl_ext.{name}", getattr(parsed, name))
+    if parsed.max_turn_tokens < 0:
+        raise BadInput(f"verl_ext.max_turn_tokens={parsed.max_turn_tokens} must not be negative; 0 is no limit")
     _positive("verl_ext.sandbox.workers", parsed.sandbox.workers)
     if not parsed.truncated_in_baseline and parsed.truncated != "mask":
         raise BadInput("verl_ext.truncated_in_baseline=false needs verl_ext.truncated=mask")

@@ -164,6 +164,7 @@ async def test_potential_and_anchor_are_those_a_turn_starts_from(tokenizer):
         ([TEST, UNDO, TEST], {"max_turns": 3}, "max_turns", 3),
         (["hello", "<tool_call>{}</tool_call>", "?"], {"max_invalid_calls": 3}, "invalid_calls", 3),
         ([TEST, "x = 1 " * 200], {"response": 40}, "response_budget", 2),
+        ([TEST, "x = 1 " * 200, TEST], {"max_turn_tokens": 12}, "response_budget", 2),
         ([SUBMIT], {}, "submitted", 1),
     ],
 )

@@ -49,7 +49,7 @@ def tasks_dir(tmp_path_factory) -> Path:
 def model_dir(tasks_dir) -> Path:
     """Few tasks and many sessions: it knows some repairs by heart, so that groups have right and wrong sessions."""
     out = tasks_dir.parent / "tiny"
-    cli("tiny", "build", "--tasks", str(tasks_dir), "--out", str(out), "--programs", "400", "--sessions", "3000")
+    cli("tiny", "build", "--tasks", str(tasks_dir), "--out", str(out), "--programs", "800", "--sessions", "1500")
     return out
 
 

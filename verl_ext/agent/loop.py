@@ -114,6 +114,7 @@ class BugFixAgentLoop(AgentLoopBase):
             room = min(self.response_length - len(session.mask), self.context - len(session.ids))
             if room <= 0:
                 return self._out_of_room(session)
+            room = min(room, self.ours.max_turn_tokens or room)
             start, began = len(session.mask), time.monotonic()
             output = await self.server_manager.generate(
                 request_id=request_id,
