@@ -16,7 +16,7 @@ from verl_ext.progress import bar
 from verl_ext.types import BadInput
 
 # Seconds on two cores, shown as the time left until a stage has its own estimate.
-EXPECTED_S = {"tasks": 120, "tiny": 540, "teacher": 50, "train": 840, "report": 10}
+EXPECTED_S = {"tasks": 90, "tiny": 540, "teacher": 45, "train": 1240, "report": 10}
 _VERL_EXT = [sys.executable, "-m", "verl_ext.cli"]
 
 

@@ -27,7 +27,7 @@ from verl_ext.demo.stages import write_json
 from verl_ext.types import BadInput
 
 # Seconds on two cores, until this run has figures of its own.
-START_S, EVALUATION_S, STEP_S = 80.0, 65.0, 14.0
+START_S, EVALUATION_S, STEP_S = 120.0, 110.0, 18.0
 _READY = b"Creating file logger"  # verl prints it when workers and servers are up
 _PR_SET_PDEATHSIG = 1
 
