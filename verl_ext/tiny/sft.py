@@ -93,7 +93,8 @@ def run_sft(settings: Mapping[str, object], weights: Path, log: Path, report: Ca
     shutil.rmtree(out, ignore_errors=True)
     argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=1"]
     argv += ["-m", "verl.trainer.sft_trainer", *(f"{key}={value}" for key, value in settings.items())]
-    environment = {**os.environ, "VERL_PLATFORM": "cpu"}
+    # Passive: as in recipes/hardware/cpu.yaml.
+    environment = {"OMP_WAIT_POLICY": "passive", **os.environ, "VERL_PLATFORM": "cpu"}
     with (
         log.open("w") as sink,
         subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment) as process,
