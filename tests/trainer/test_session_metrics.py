@@ -10,16 +10,16 @@ def turn(tool="edit", valid=True, redundant=False, hard_coded=False):
     return {"tool": tool, "valid": valid, "redundant": redundant, "hard_coded": hard_coded}
 
 
-def fields(turns, stop, sandbox_s=0.0, public_share=0.0):
+def fields(turns, stop, sandbox_s=0.0, public_share=0.0, flags=()):
     session = {"turns": turns, "stop": stop, "sandbox_s": sandbox_s, "generate_s": 1.0}
-    return {"session": session, "public_share": public_share}
+    return {"session": session, "public_share": public_share, "flags": list(flags)}
 
 
 def test_by_hand():
     sessions = [
         fields([turn(), turn("submit")], "submitted", sandbox_s=0.5, public_share=1.0),
         fields([turn(""), turn(valid=False), turn(redundant=True)], "max_turns", sandbox_s=0.1),
-        fields([turn(hard_coded=True)], "response_budget"),
+        fields([turn(hard_coded=True)], "response_budget", flags=["exit", "frames"]),
         fields([turn(), turn("submit")], "submitted", public_share=0.5),
     ]
     metrics = session_metrics(sessions, groups=["a", "a", "b", "b"], scores=[1.0, 0.0, 0.0, 0.0])
@@ -27,6 +27,7 @@ def test_by_hand():
     assert metrics["session/invalid"] == 0.25 and metrics["session/redundant"] == 0.25
     assert metrics["session/hard_coded"] == 0.25
     assert metrics["session/public_share"] == 0.375
+    assert metrics["session/flag/exit"] == 0.25 and metrics["session/flag/heap"] == 0.0
     assert metrics["session/sandbox_s"] == pytest.approx(0.15)
     assert metrics["session/stop/submitted"] == 0.5 and metrics["session/stop/max_turns"] == 0.25
     assert metrics["session/stop/wall_clock"] == 0.0

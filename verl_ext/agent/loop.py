@@ -23,6 +23,7 @@ from verl_ext.agent.sandboxes import shared_sandbox
 from verl_ext.agent.session import Session, action_of, ids_digest
 from verl_ext.config import parse
 from verl_ext.gym.env import BugFixEnv
+from verl_ext.gym.flags import flags
 from verl_ext.gym.prompts import tool_schemas
 from verl_ext.gym.tasks import task_from_json
 from verl_ext.types import InfrastructureError, StopReason, Task
@@ -187,6 +188,7 @@ class BugFixAgentLoop(AgentLoopBase):
     def _row(self, session: Session, task: Task, mask: list[int], versions: list[int]) -> AgentLoopOutput:
         # The response ends with the last turn's tokens: a trailing observation would train nothing.
         end = session.turns[-1].end
+        final = {path: session.sources[path] for path in task.editable if path in session.sources}
         return AgentLoopOutput(
             prompt_ids=session.prompt_ids,
             response_ids=session.ids[len(session.prompt_ids) :][:end],
@@ -198,7 +200,8 @@ class BugFixAgentLoop(AgentLoopBase):
                 "min_global_steps": min(versions, default=None),
                 "max_global_steps": max(versions, default=None),
                 "session": session.record(),
-                "final_sources": {path: session.sources[path] for path in task.editable if path in session.sources},
+                "final_sources": final,
+                "flags": sorted(flags(task.sources, final)),
                 "public_share": session.public_share,
             },
         )

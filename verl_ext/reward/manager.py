@@ -87,6 +87,7 @@ class VerifierRewardManager(RewardManagerBase):
                 "invalid": sum(not turn["valid"] for turn in turns),
                 "redundant": sum(turn["redundant"] for turn in turns),
                 "hard_coded": float(any(turn["hard_coded"] for turn in turns)),
+                "flags": " ".join(fields["flags"]),
                 "task_id": task.task_id,
                 "bug_type": task.bug_type,
                 "stop": str(stop),

@@ -17,8 +17,9 @@ import transfer_queue as tq
 from tensordict import TensorDict
 from verl.workers.utils.padding import response_to_nested
 
-from verl_ext.agent.client import OneServerClient
 from verl_ext.config import parse
+from verl_ext.gym.flags import FLAGS
+from verl_ext.plugin import cpu_platform
 from verl_ext.types import StopReason
 
 
@@ -36,8 +37,8 @@ def session_metrics(extra_fields: list[dict[str, Any]], groups: list[str], score
         scores: Reward of each session.
 
     Returns:
-        ``session/*``: turns, invalid and redundant actions a session, shares of stop reasons and tools, seconds in the
-        sandbox, and the share of groups whose sessions all have the same reward (they teach GRPO nothing).
+        ``session/*``: turns, invalid and redundant actions a session, shares of stop reasons, flags and tools, seconds
+        in the sandbox, and the share of groups whose sessions all have the same reward (they teach GRPO nothing).
     """
     records = [fields["session"] for fields in extra_fields]
     turns = [record["turns"] for record in records]
@@ -59,6 +60,9 @@ def session_metrics(extra_fields: list[dict[str, Any]], groups: list[str], score
     for reason in StopReason:
         if not reason.infrastructure:
             metrics[f"session/stop/{reason}"] = stops[reason] / len(records)
+    flagged = Counter(flag for fields in extra_fields for flag in fields["flags"])
+    for flag in FLAGS:
+        metrics[f"session/flag/{flag}"] = flagged[flag] / len(records)
     for tool, count in sorted(tools.items()):
         metrics[f"session/tool/{tool}"] = count / len(records)
     return {key: float(value) for key, value in metrics.items()}
@@ -93,8 +97,11 @@ class SessionTrainerMixin:
 
     def get_llm_client(self) -> Any:
         manager = self.llm_server_manager
-        one = self.base_mode == "sync" and len(manager.get_replicas()) == 1
-        return manager.get_client(client_cls=OneServerClient) if one else super().get_llm_client()
+        if cpu_platform() and self.base_mode == "sync" and len(manager.get_replicas()) == 1:
+            from verl_ext.cpu.client import OneServerClient
+
+            return manager.get_client(client_cls=OneServerClient)
+        return super().get_llm_client()
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch = super()._compute_old_log_prob(batch, metrics)
