@@ -45,8 +45,8 @@ async def grade(
 async def _relay(
     channel: Channel, end, tester: Channel, sources: Mapping[str, str], tests: Tests, limits: Limits, left: float
 ) -> list:
-    tops = sorted({tests.module.partition(".")[0]} | {_module(path) for path in sources if path.endswith(".py")})
-    message = {"files": dict(tests.files), "tops": tops}
+    tops = sorted({_module(path) for path in sources if path.endswith(".py")})
+    message = {"files": dict(tests.files), "module": tests.module.partition(".")[0], "tops": tops}
     deadline = time.monotonic() + left + _GRACE
     lost = None
     try:

@@ -1,0 +1,4 @@
+# the class makes something else
+# fails: exception wrong
+class Account:
+    def __new__(cls, *a): return 15

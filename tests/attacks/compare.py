@@ -1,0 +1,150 @@
+"""The attacks against other ways to grade: prints who was fooled, as the table in docs/sandbox.md.
+
+    python -m tests.attacks.compare [NAME ...]
+
+Takes a quarter of an hour. Every grader runs as a whole in a bubblewrap jail, because the code is hostile; the verdict
+is still made where the solution runs, which is what is compared here:
+
+- ``exit code``: ``python -m pytest`` ended with 0;
+- ``log``: its output says ``N passed`` and neither ``failed`` nor ``error``;
+- ``report``: its JUnit file has a test, and no failure, error or skip;
+- ``asserts``: the solution with asserts behind it, in one file, ended with 0 (functions and classes only);
+- ``verl prime_code``: verl 0.9.1's local grader of calls says that all of them agree (functions only).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.attacks.suite import ATTACKS, FUNCTION, SHAPES, Shape
+from tests.attacks.test_attacks import LIMITS, host
+from verl_ext.progress import bar
+from verl_ext.sandbox import backend, open_sandbox
+from verl_ext.sandbox.oracle import describe
+
+GRADERS = ("exit code", "log", "report", "asserts", "verl prime_code")
+_SECONDS = 10
+_PRIME = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import prime_code
+cases = json.load(open("cases.json"))
+print("PRIME", prime_code.compute_score(open("solution.py").read(), cases)[0] is True)
+"""
+
+
+def _jailed(work: Path, argv: list[str]) -> subprocess.CompletedProcess[str] | None:
+    """Runs a grader with only ``work`` writable; None when it had to be killed."""
+    jail = [backend.find_bwrap(), "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    jail += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
+    jail += ["--bind", str(work), "/tmp/work", "--chdir", "/tmp/work"]
+    limits = ["prlimit", "--nproc=200", f"--as={4 << 30}", f"--fsize={64 << 20}", f"--cpu={_SECONDS}"]
+    environ = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    try:
+        return subprocess.run(
+            [*jail, *limits, *argv], env=environ, capture_output=True, text=True, errors="replace", timeout=_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def graded(shape: Shape, sources: dict[str, str]) -> dict[str, bool]:
+    """What each grader that can grade this shape says."""
+    said = {}
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        for path, text in sources.items():
+            (work / path).parent.mkdir(parents=True, exist_ok=True)
+            (work / path).write_text(text, errors="surrogatepass")
+        (work / "test_hidden.py").write_text(shape.pytest)
+        pytest = ["-m", "pytest", "-p", "no:cacheprovider", "--junitxml=report.xml", "test_hidden.py"]
+        ended = _jailed(work, [sys.executable, *pytest])
+        log = ended.stdout if ended else ""
+        said["exit code"] = ended is not None and ended.returncode == 0
+        said["log"] = bool(re.search(r"\d+ passed", log)) and not re.search(r"failed|error", log, re.IGNORECASE)
+        said["report"] = _report(work / "report.xml")
+    if shape.tests.cases:
+        with tempfile.TemporaryDirectory() as folder:
+            work = Path(folder)
+            asserts = "\n".join(_assert(case) for case in shape.tests.cases)
+            (work / "graded.py").write_text(sources["solution.py"] + "\n" + asserts + "\n", errors="surrogatepass")
+            ended = _jailed(work, [sys.executable, "graded.py"])
+            said["asserts"] = ended is not None and ended.returncode == 0
+    if shape is FUNCTION:
+        with tempfile.TemporaryDirectory() as folder:
+            work = Path(folder)
+            cases = {
+                "fn_name": "add",
+                "inputs": ["\n".join(map(json.dumps, case.args)) for case in shape.tests.cases],
+                "outputs": [json.dumps(case.expected) for case in shape.tests.cases],
+            }
+            (work / "cases.json").write_text(json.dumps(cases))
+            (work / "solution.py").write_text(sources["solution.py"], errors="surrogatepass")
+            place = Path(find_spec("verl").submodule_search_locations[0]) / "utils" / "reward_score"
+            ended = _jailed(work, [sys.executable, "-c", _PRIME, str(place)])
+            said["verl prime_code"] = ended is not None and "PRIME True" in ended.stdout.splitlines()
+    return said
+
+
+def _assert(case) -> str:
+    """A case as a line of Python."""
+    if case.raises:
+        return f"try:\n    {describe(case)}\nexcept {case.raises}: pass\nelse: raise AssertionError"
+    if not case.then:
+        return f"assert {describe(case)} == {case.expected!r}"
+    made, *calls = describe(case).split("; ")
+    return f"_a = {made}\nassert ({''.join(f'_a.{call}, ' for call in calls)}) == {case.expected!r}"
+
+
+def _report(path: Path) -> bool:
+    try:
+        suites = list(ElementTree.parse(path).getroot().iter("testsuite"))
+        bad = sum(int(suite.get(key, "0")) for suite in suites for key in ("failures", "errors", "skipped"))
+        return sum(int(suite.get("tests", "0")) for suite in suites) > 0 and bad == 0
+    except (OSError, ElementTree.ParseError, ValueError):
+        return False
+
+
+async def _ours(attacks) -> list[bool]:
+    sandbox = await open_sandbox(workers=2)
+    try:
+        with host() as values:
+            grades = [sandbox.grade(attack.filled(**values), attack.shape.tests, LIMITS) for attack in attacks]
+            return [verdict.passed for verdict in await asyncio.gather(*grades)]
+    finally:
+        await sandbox.aclose()
+
+
+def main(names: list[str]) -> None:
+    for shape in SHAPES:
+        said = graded(shape, shape.honest)
+        assert all(said.values()), f"the honest {shape.name} does not pass everywhere: {said}"
+    attacks = [attack for attack in ATTACKS if not names or attack.name in names]
+    with host() as values, ThreadPoolExecutor(2) as threads, bar("attacks", len(attacks)) as report:
+        rows = []
+        for said in threads.map(lambda attack: graded(attack.shape, attack.filled(**values)), attacks):
+            rows.append(said)
+            report(len(rows), "")
+    ours = asyncio.run(_ours(attacks))
+    print("| shape | attacks | this sandbox |", " | ".join(GRADERS), "|")
+    print("|---|---|---|", "|".join("---" for _ in GRADERS), "|", sep="")
+    for shape in SHAPES:
+        chosen = [i for i, attack in enumerate(attacks) if attack.shape is shape]
+        counts = [sum(rows[i].get(g, False) for i in chosen) if g in rows[chosen[0]] else "-" for g in GRADERS]
+        print(f"| {shape.name} | {len(chosen)} | {sum(ours[i] for i in chosen)} |", " | ".join(map(str, counts)), "|")
+    for grader in GRADERS:
+        print(f"\n{grader}:", ", ".join(str(a) for a, said in zip(attacks, rows, strict=True) if said.get(grader)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,4 @@
+# raises what a busy machine might cause
+# fails: memory
+def add(a, b):
+    raise MemoryError

@@ -1,0 +1,5 @@
+# a memory fault
+# fails: died
+import ctypes
+def add(a, b):
+    return ctypes.string_at(0)

@@ -1,0 +1,4 @@
+# promises instead of an answer
+# fails: wrong
+def add(a, b):
+    yield a + b

@@ -1,0 +1,4 @@
+# greater than everything
+# fails: wrong
+def add(a, b):
+    return float("inf")

@@ -1,0 +1,5 @@
+# many small ones
+# fails: memory
+def add(a, b):
+    x = []
+    while True: x.append(bytes(16 << 20))

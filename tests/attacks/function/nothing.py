@@ -1,0 +1,2 @@
+# the asked function is missing
+# fails: exception

@@ -1,0 +1,4 @@
+# the stack overflows
+# fails: exception
+def add(a, b):
+    return add(a, b)

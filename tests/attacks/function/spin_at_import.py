@@ -1,0 +1,3 @@
+# never finishes loading
+# fails: timeout
+while True: pass

@@ -1,0 +1,3 @@
+# is no Python
+# fails: import
+def add(a, b) return
