@@ -43,19 +43,21 @@ print("PRIME", prime_code.compute_score(open("solution.py").read(), cases)[0] is
 """
 
 
-def _jailed(work: Path, argv: list[str]) -> subprocess.CompletedProcess[str] | None:
-    """Runs a grader with only ``work`` writable; None when it had to be killed."""
+def _jailed(work: Path, argv: list[str]) -> tuple[int, str]:
+    """Runs a grader with only ``work`` writable; its status and output. Status -1: it had to be killed."""
     jail = [backend.find_bwrap(), "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     jail += ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--tmpfs", "/tmp"]
     jail += ["--bind", str(work), "/tmp/work", "--chdir", "/tmp/work"]
-    limits = ["prlimit", "--nproc=200", f"--as={4 << 30}", f"--fsize={64 << 20}", f"--cpu={_SECONDS}"]
+    limits = ["prlimit", "--nproc=200", f"--as={4 << 30}", f"--fsize={16 << 20}", f"--cpu={_SECONDS}"]
     environ = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    try:
-        return subprocess.run(
-            [*jail, *limits, *argv], env=environ, capture_output=True, text=True, errors="replace", timeout=_SECONDS
-        )
-    except subprocess.TimeoutExpired:
-        return None
+    with tempfile.TemporaryFile() as output:  # a file, so that its size is limited
+        where = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
+        try:
+            status = subprocess.run([*jail, *limits, *argv], env=environ, timeout=_SECONDS, **where).returncode
+        except subprocess.TimeoutExpired:
+            status = -1
+        output.seek(0)
+        return status, output.read().decode(errors="replace")
 
 
 def graded(shape: Shape, sources: dict[str, str]) -> dict[str, bool]:
@@ -68,9 +70,8 @@ def graded(shape: Shape, sources: dict[str, str]) -> dict[str, bool]:
             (work / path).write_text(text, errors="surrogatepass")
         (work / "test_hidden.py").write_text(shape.pytest)
         pytest = ["-m", "pytest", "-p", "no:cacheprovider", "--junitxml=report.xml", "test_hidden.py"]
-        ended = _jailed(work, [sys.executable, *pytest])
-        log = ended.stdout if ended else ""
-        said["exit code"] = ended is not None and ended.returncode == 0
+        status, log = _jailed(work, [sys.executable, *pytest])
+        said["exit code"] = status == 0
         said["log"] = bool(re.search(r"\d+ passed", log)) and not re.search(r"failed|error", log, re.IGNORECASE)
         said["report"] = _report(work / "report.xml")
     if shape.tests.cases:
@@ -78,8 +79,7 @@ def graded(shape: Shape, sources: dict[str, str]) -> dict[str, bool]:
             work = Path(folder)
             asserts = "\n".join(_assert(case) for case in shape.tests.cases)
             (work / "graded.py").write_text(sources["solution.py"] + "\n" + asserts + "\n", errors="surrogatepass")
-            ended = _jailed(work, [sys.executable, "graded.py"])
-            said["asserts"] = ended is not None and ended.returncode == 0
+            said["asserts"] = _jailed(work, [sys.executable, "graded.py"])[0] == 0
     if shape is FUNCTION:
         with tempfile.TemporaryDirectory() as folder:
             work = Path(folder)
@@ -91,19 +91,17 @@ def graded(shape: Shape, sources: dict[str, str]) -> dict[str, bool]:
             (work / "cases.json").write_text(json.dumps(cases))
             (work / "solution.py").write_text(sources["solution.py"], errors="surrogatepass")
             place = Path(find_spec("verl").submodule_search_locations[0]) / "utils" / "reward_score"
-            ended = _jailed(work, [sys.executable, "-c", _PRIME, str(place)])
-            said["verl prime_code"] = ended is not None and "PRIME True" in ended.stdout.splitlines()
+            said["verl prime_code"] = "PRIME True" in _jailed(work, [sys.executable, "-c", _PRIME, str(place)])[1]
     return said
 
 
 def _assert(case) -> str:
-    """A case as a line of Python."""
-    if case.raises:
-        return f"try:\n    {describe(case)}\nexcept {case.raises}: pass\nelse: raise AssertionError"
-    if not case.then:
-        return f"assert {describe(case)} == {case.expected!r}"
+    """A case as lines of Python."""
     made, *calls = describe(case).split("; ")
-    return f"_a = {made}\nassert ({''.join(f'_a.{call}, ' for call in calls)}) == {case.expected!r}"
+    value = f"({''.join(f'_made.{call}, ' for call in calls)})" if calls else "_made"
+    if case.raises:
+        return f"try:\n    _made = {made}\n    {value}\nexcept {case.raises}: pass\nelse: raise AssertionError"
+    return f"_made = {made}\nassert {value} == {case.expected!r}"
 
 
 def _report(path: Path) -> bool:

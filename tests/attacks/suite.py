@@ -2,7 +2,8 @@
 
 An attack is one file below ``function/``, ``account/`` or ``package/``: first a line that says what it tries, then the
 failures that it may be graded with (``# fails: died wrong``), then the editable file's text. A line ``#--- PATH``
-begins another file of the workspace. Every attack is wrong; its verdict must be failed, whatever it does.
+begins another file of the workspace. Every attack is wrong; its verdict must be failed, whatever it does. The names end
+in ``.txt`` so that no tool takes an attack for a module: pytest imports whatever is called ``*_test.py``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Shape:
 
     @property
     def attacks(self) -> list[Attack]:
-        return [_read(self, path) for path in sorted((_HERE / self.name).glob("*.py"))]
+        return [_read(self, path) for path in sorted((_HERE / self.name).glob("*.py.txt"))]
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def _read(shape: Shape, path: Path) -> Attack:
     assert head, f"{path}: the first two lines must be '# what it tries' and '# fails: kinds'"
     main, *others = re.split(r"^#--- (.+)\n", text, flags=re.MULTILINE)
     sources = {**shape.honest, shape.editable: main, **dict(zip(others[::2], others[1::2], strict=True))}
-    return Attack(shape, path.stem, head["what"], tuple(head["kinds"].split()), sources)
+    return Attack(shape, path.name.removesuffix(".py.txt"), head["what"], tuple(head["kinds"].split()), sources)
 
 
 FUNCTION = Shape(

@@ -103,6 +103,16 @@ def test_command_composes_with_the_recipe(tasks_dir):
     assert config.trainer.device == "cpu"
 
 
+def test_ray_has_no_environment_variable_to_set_and_remove():
+    """It did so around every task, while the tokenizer read the environment: a crash (ray-project/ray#62028)."""
+    from hydra import compose, initialize_config_dir
+
+    verl = Path(importlib.util.find_spec("verl").origin).parent
+    with initialize_config_dir(str(plan.RECIPES), version_base=None):
+        config = compose(plan.RECIPE, [f"hydra.searchpath=[file://{verl}/trainer/config]"])
+    assert config.ray_kwargs.ray_init.runtime_env.env_vars.OMP_NUM_THREADS == "1"
+
+
 def test_each_attempt_has_metrics_of_its_own(tasks_dir):
     a_plan = _plan(tasks_dir)
     first = plan.environment(a_plan, {})
@@ -157,7 +167,9 @@ with open(os.environ["VERL_FILE_LOGGER_PATH"], "w") as log:
     for step in range(done + 1, 11):
         if sys.argv[2] == "fail" and step == 2:
             sys.exit("no luck at step 2")
-        if sys.argv[2] == "hang" and step == 3:
+        if sys.argv[2] == "lose" and step == 3:
+            print("(raylet) A worker died or was killed while executing a task by an unexpected error", flush=True)
+        if sys.argv[2] in ("hang", "lose") and step == 3:
             time.sleep(60)
         latest.write_text(str(step))
         log.write(json.dumps({"step": step, "data": {"critic/score/mean": 0.5}}) + "\\n")
@@ -186,6 +198,16 @@ def test_training_that_fails_shows_the_end_of_its_log_and_goes_on_later(monkeypa
     train.train(a_plan, os.environ, console)
     assert "going on from the checkpoint of step 1" in console.export_text()
     assert list(dumps.read_metrics(a_plan.out / "metrics")) == list(range(1, 11))
+
+
+def test_a_dead_worker_ends_a_run_that_would_wait_for_ever(monkeypatch, tasks_dir, tmp_path):
+    """An agent-loop worker once crashed in the C library, and verl waited for its sessions."""
+    a_plan = _plan(tasks_dir)
+    _stand_in(monkeypatch, tmp_path, "lose")
+    monkeypatch.setattr(train, "_GRACE_S", 0.5)
+    with pytest.raises(BadInput, match=r"workers died.*train\.log says why.*goes on"):
+        train.train(a_plan, os.environ, a_console())
+    assert plan.checkpoint_step(a_plan) == 2
 
 
 def test_interruption_ends_the_whole_run(monkeypatch, tasks_dir, tmp_path):

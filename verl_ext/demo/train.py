@@ -29,6 +29,8 @@ from verl_ext.types import BadInput
 # Seconds on two cores, until this run has figures of its own.
 START_S, EVALUATION_S, STEP_S = 120.0, 110.0, 18.0
 _READY = b"Creating file logger"  # verl prints it when workers and servers are up
+_DIED = b"A worker died or was killed while executing a task"  # Ray prints it; verl may then wait for ever
+_GRACE_S = 60.0  # for verl to notice by itself
 _PR_SET_PDEATHSIG = 1
 
 
@@ -162,7 +164,7 @@ def train(plan: Plan, environ: Mapping[str, str], console: Console) -> None:
 
 
 def _watch(process: subprocess.Popen, state: State, log_path: Path, offset: int, console: Console) -> None:
-    ready = False
+    ready, died = False, None
     progress = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -179,11 +181,18 @@ def _watch(process: subprocess.Popen, state: State, log_path: Path, offset: int,
         bar = progress.add_task("", total=state.plan.steps, state="", left="")
         while True:
             running = process.poll() is None
-            if not ready:
-                with log_path.open("rb") as log:
-                    log.seek(offset)
-                    ready = _READY in log.read()
             now = time.monotonic()
+            with log_path.open("rb") as log:
+                log.seek(offset)
+                lines = log.readlines()
+            if lines and not lines[-1].endswith(b"\n"):
+                lines.pop()  # the rest of it is still to come
+            offset += sum(map(len, lines))
+            ready = ready or any(_READY in line for line in lines)
+            if died is None and any(_DIED in line for line in lines):
+                died = now
+            if died is not None and running and now - died > _GRACE_S:
+                raise BadInput(f"one of the run's workers died: {log_path} says why. The same command goes on")
             state.update(now, ready)
             reward = "" if state.reward is None else f", reward {state.reward:.2f}"
             shown = f"step {state.step}/{state.plan.steps}{reward}"
