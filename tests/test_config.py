@@ -92,3 +92,33 @@ def test_missing_data_names_the_command(tmp_path, capsys, monkeypatch):
 
 def test_other_recipes_pass_untouched():
     validate_or_exit(OmegaConf.create({"trainer": {"use_v1": False}}))
+
+
+def test_tests_that_a_policy_can_fool_are_refused_unless_asked_for(tmp_path, capsys, monkeypatch):
+    from dataclasses import replace
+
+    from tests.attacks.suite import PACKAGE
+    from verl_ext.gym.export import write_parquet
+    from verl_ext.types import Task
+
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    (tmp_path / "config.json").write_text("{}")
+    task = Task(
+        task_id="shop",
+        sources=PACKAGE.honest,
+        editable=(PACKAGE.editable,),
+        issue="sums",
+        public=PACKAGE.tests,
+        hidden=replace(PACKAGE.tests, shared=True),
+        bug_type="wrong_return",
+        gold={PACKAGE.editable: PACKAGE.honest[PACKAGE.editable]},
+        split="train",
+        provenance={},
+    )
+    write_parquet(tmp_path / "train.parquet", [task], "code")
+    files = {"data__train_files": str(tmp_path / "train.parquet"), "data__val_files": []}
+    with pytest.raises(SystemExit):
+        validate_or_exit(recipe(actor_rollout_ref__model__path=str(tmp_path), verl_ext={"tools": "code"}, **files))
+    assert "holds task shop, whose tests run in the solution's own process" in capsys.readouterr().err
+    allowed = {"tools": "code", "sandbox": {"shared": True, "isolation": "none"}}
+    validate_or_exit(recipe(actor_rollout_ref__model__path=str(tmp_path), verl_ext=allowed, **files))

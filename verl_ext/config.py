@@ -31,11 +31,13 @@ class SandboxConfig:
         backend: ``local``: bubblewrap on this machine.
         isolation: ``auto`` or ``bubblewrap``; ``none`` runs without isolation and prints a warning.
         workers: Runs at a time, in each process that owns a sandbox.
+        shared: Whether tasks may have tests that run in the solution's own process, whose verdict can be fooled.
     """
 
     backend: str = "local"
     isolation: str = "auto"
     workers: int = 2
+    shared: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,13 +122,25 @@ def _files(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value or [])
 
 
-def _tools_of(file: str) -> str | None:
-    """The tool set that a parquet of ours was built for; None for a file that does not say."""
+def _check_rows(file: Path, tools: str, shared: bool) -> str | None:
+    """Why a parquet of ours cannot be used with these settings; None when it can, or does not say."""
     import pyarrow.parquet as pq
 
-    if "://" in file or not len(table := pq.read_table(Path(file).expanduser(), columns=["extra_info"])):
-        return None
-    return (table["extra_info"][0].as_py() or {}).get("tools")
+    from verl_ext.gym.tasks import task_from_json
+
+    rows = [row or {} for row in pq.read_table(file, columns=["extra_info"])["extra_info"].to_pylist()]
+    built = rows[0].get("tools") if rows else None
+    if built not in (None, tools):
+        return (
+            f"was built for verl_ext.tools={built}, not {tools}; run: verl-ext tasks build --tools {tools} --out FOLDER"
+        )
+    for row in rows if not shared else ():
+        if '"shared":true' in (text := row.get("task") or "") and (task := task_from_json(text)).hidden.shared:
+            return (
+                f"holds task {task.task_id}, whose tests run in the solution's own process, where a policy can fool "
+                "them; leave it out, or set verl_ext.sandbox.shared=true"
+            )
+    return None
 
 
 def validate(config: DictConfig) -> None:
@@ -166,15 +180,14 @@ def validate(config: DictConfig) -> None:
         raise BadInput(f"actor_rollout_ref.model.path={model} holds no config.json; run: verl-ext tiny build")
     for key in ("train_files", "val_files"):
         for file in _files(config.data[key]):
-            if "://" not in file and not Path(file).expanduser().is_file():
+            if "://" in file:
+                continue
+            if not (path := Path(file).expanduser()).is_file():
                 raise BadInput(
                     f"data.{key}: {file} does not exist; run: verl-ext tasks build --out {Path(file).parent}"
                 )
-            elif (built := _tools_of(file)) not in (None, parsed.tools):
-                raise BadInput(
-                    f"data.{key}: {file} was built for verl_ext.tools={built}, not {parsed.tools}; "
-                    f"run: verl-ext tasks build --tools {parsed.tools} --out FOLDER"
-                )
+            if problem := _check_rows(path, parsed.tools, parsed.sandbox.shared):
+                raise BadInput(f"data.{key}: {file} {problem}")
     if parsed.sandbox.isolation != "none":
         import asyncio
 

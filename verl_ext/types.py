@@ -52,6 +52,7 @@ class Tests:
         module: Dotted name of the module that the cases call into, e.g. ``"solution"``.
         cases: Graded by the oracle.
         files: File name to text of ordinary pytest files, graded through the import proxy.
+        shared: The files need the solution in their own process; they are graded there, at lower trust.
     """
 
     __test__ = False  # pytest: not a test class
@@ -59,6 +60,7 @@ class Tests:
     module: str = "solution"
     cases: tuple[Case, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
+    shared: bool = False
 
     def __len__(self) -> int:
         return len(self.cases) + len(self.files)

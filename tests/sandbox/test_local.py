@@ -170,7 +170,7 @@ async def test_cancelling_kills_the_jail_at_once(sandbox):
 async def test_a_killed_template_costs_one_call():
     sandbox = await open_sandbox(workers=1)
     try:
-        pid = sandbox._slots[0][0].pid
+        pid = sandbox._slots[0].worker.pid
         task = asyncio.create_task(sandbox.grade({"solution.py": NAP}, FIVE, Limits(call_seconds=60, total_seconds=60)))
         await _until_running("verl-napping")
         os.kill(pid, signal.SIGKILL)
@@ -178,8 +178,8 @@ async def test_a_killed_template_costs_one_call():
             await task
         assert running("verl-napping") == []
         assert (await sandbox.grade(ADD, FIVE)).passed
-        assert sandbox._slots[0][0].pid != pid
-        os.kill(sandbox._slots[0][0].pid, signal.SIGKILL)  # while idle: it costs nothing
+        assert sandbox._slots[0].worker.pid != pid
+        os.kill(sandbox._slots[0].worker.pid, signal.SIGKILL)  # while idle: it costs nothing
         await asyncio.sleep(0.1)
         assert (await sandbox.grade(ADD, FIVE)).passed
     finally:
@@ -203,7 +203,7 @@ async def test_a_start_that_is_cancelled_leaves_no_greeting_for_the_next_run():
 
 async def test_closing_ends_every_process():
     sandbox = await open_sandbox(workers=2)
-    pids = [slot.pid for slot, _ in sandbox._slots]
+    pids = [slots.worker.pid for slots in sandbox._slots]
     await sandbox.aclose()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
 

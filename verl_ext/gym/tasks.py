@@ -128,9 +128,10 @@ def case_from_json(fields: dict[str, Any]) -> Case:
 def _tests_to_json(tests: Tests) -> dict[str, Any]:
     fields: dict[str, Any] = {"module": tests.module, "cases": [case_to_json(c) for c in tests.cases]}
     if tests.files:
-        fields["files"] = dict(tests.files)
+        fields |= {"files": dict(tests.files), "shared": tests.shared}
     return fields
 
 
 def _tests_from_json(fields: dict[str, Any]) -> Tests:
-    return Tests(fields["module"], tuple(case_from_json(c) for c in fields["cases"]), fields.get("files", {}))
+    cases = tuple(case_from_json(c) for c in fields["cases"])
+    return Tests(fields["module"], cases, fields.get("files", {}), fields.get("shared", False))

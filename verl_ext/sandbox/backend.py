@@ -16,6 +16,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from verl_ext.sandbox import lockdown
@@ -24,12 +25,16 @@ from verl_ext.types import BadInput
 NOBODY = 65534
 _HERE = Path(__file__).parent
 _JAIL = "/jail"
-_FILES = ("wire.py", "lockdown.py", "refs.py", "worker.py", "handles.py", "template.py")
-_START = "import sys; sys.path.insert(0, sys.argv.pop(1)); from verl_ext.sandbox.template import main; main()"
+_PACKAGES = "/packages"
+_FILES = ("wire.py", "lockdown.py", "refs.py", "worker.py", "handles.py", "template.py", "shared_host.py")
+_START = "import sys; sys.path[:0] = {paths!r}; from verl_ext.sandbox.{module} import main; main()"
+# What pytest consists of. Nothing else of site-packages is shown: a copy of the repaired package may be there.
+_PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
 # -s -S -P -B: no user or site packages, nothing from the working directory, no byte code written. Not -I, which would
 # ignore the fixed hash seed; the environment holds nothing else.
 _FLAGS = ("-s", "-S", "-P", "-B")
 _ENVIRONMENT = {"PYTHONHASHSEED": "0"}
+_NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
 
 @dataclass(frozen=True)
@@ -66,7 +71,17 @@ def drops_to_nobody() -> bool:
     return any(int(first) <= NOBODY < int(first) + int(count) for first, _, count in ranges)
 
 
-def start_jailed() -> Process:
+def start_jailed_pytest() -> Process:
+    """Starts a template with a warm pytest in a bubblewrap jail, see :func:`start_jailed`."""
+    return start_jailed(pytest=True)
+
+
+def start_plain_pytest() -> Process:
+    """Starts a template with a warm pytest, without isolation."""
+    return start_plain(pytest=True)
+
+
+def start_jailed(pytest: bool = False) -> Process:
     """Starts a template in a bubblewrap jail; raises :class:`BadInput` where a piece is missing."""
     bwrap = find_bwrap()
     if bwrap is None:
@@ -95,12 +110,17 @@ def start_jailed() -> Process:
     if not Path(prefix).is_relative_to("/usr"):
         argv += ["--ro-bind", seen(prefix), prefix]
     argv += ["--proc", "/proc", "--tmpfs", "/tmp", *_devices()]
-    for path, text in _jail_files():
+    files = [*_jail_files(), *([("py.py", Path(find_spec("py").origin).read_bytes())] if pytest else [])]
+    for path, text in files:
         fds.append(_data_fd(text))
         argv += ["--ro-bind-data", str(fds[-1]), f"{_JAIL}/{path}"]
+    for package in _PYTEST if pytest else ():
+        folder = find_spec(package).submodule_search_locations[0]
+        argv += ["--ro-bind", seen(folder), f"{_PACKAGES}/{package}"]
     for name, value in _ENVIRONMENT.items():
         argv += ["--setenv", name, value]
-    argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--", python, *_FLAGS, "-c", _START, _JAIL]
+    argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--", python, *_FLAGS]
+    argv += ["-c", _code(pytest, [_JAIL, _PACKAGES])]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     argv += [str(theirs.fileno()), "jail"]
     if nobody:
@@ -113,7 +133,7 @@ def start_jailed() -> Process:
             os.close(fd)
 
 
-def start_plain() -> Process:
+def start_plain(pytest: bool = False) -> Process:
     """Starts a template without isolation: a process of its own, resource limits, nothing more."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     root = tempfile.mkdtemp(prefix="verl-ext-template-")
@@ -122,8 +142,9 @@ def start_plain() -> Process:
             target = Path(root, path)
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(text)
-        argv = [interpreter()[0], *_FLAGS, "-c", _START, root, str(theirs.fileno()), "plain"]
-        process = _start(argv, ours, theirs, [], _ENVIRONMENT)
+        packages = os.path.dirname(find_spec("pytest").submodule_search_locations[0])
+        argv = [interpreter()[0], *_FLAGS, "-c", _code(pytest, [root, packages]), str(theirs.fileno()), "plain"]
+        process = _start(argv, ours, theirs, [], {**_ENVIRONMENT, **_NO_PLUGINS})
         ours.settimeout(60)
         ours.recv(64, socket.MSG_PEEK)  # its files are read once it is ready
         return process
@@ -138,9 +159,14 @@ def start_tester() -> Process:
     """Starts the trusted template that runs hidden pytest files: this interpreter with its packages, no isolation."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     path = os.pathsep.join([str(_HERE.parents[1]), *(entry for entry in sys.path if entry)])
-    env = {**_ENVIRONMENT, "PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PATH": os.defpath}
+    env = {**_ENVIRONMENT, **_NO_PLUGINS, "PYTHONPATH": path, "PATH": os.defpath}
     start = "from verl_ext.sandbox.proxy_host import main; main()"
     return _start([sys.executable, "-s", "-P", "-B", "-c", start, str(theirs.fileno())], ours, theirs, [], env)
+
+
+def _code(pytest: bool, paths: list[str]) -> str:
+    """The template's program: its own files first, and pytest's packages where it needs them."""
+    return _START.format(paths=paths if pytest else paths[:1], module="shared_host" if pytest else "template")
 
 
 def _start(argv: list[str], ours: socket.socket, theirs: socket.socket, fds: list[int], env: dict) -> Process:

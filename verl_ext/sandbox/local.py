@@ -7,9 +7,9 @@ import contextlib
 import time
 import warnings
 from collections.abc import AsyncIterator, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from verl_ext.sandbox import backend, oracle, proxy
+from verl_ext.sandbox import backend, oracle, proxy, shared
 from verl_ext.sandbox.base import Limits, Outcome
 from verl_ext.sandbox.slot import Slot
 from verl_ext.types import BadInput, Case, InfrastructureError, Tests, Verdict
@@ -21,6 +21,14 @@ _ENABLE = (
     "--security-opt systempaths=unconfined), or set isolation='none' for code you trust"
 )
 _PROBE = Tests(module="probe", cases=(Case("f"),))
+
+
+class _Slots(NamedTuple):
+    """What one grade at a time needs: the jailed worker, the trusted pytest, and the jailed pytest."""
+
+    worker: Slot
+    tester: Slot
+    beside: Slot
 
 
 class LocalSandbox:
@@ -45,9 +53,10 @@ class LocalSandbox:
         self.isolation = "none" if isolation == "none" else "bubblewrap"
         self.limits = limits or Limits()
         start = backend.start_plain if self.isolation == "none" else backend.start_jailed
-        # The second of a pair runs pytest files; it is started by the first grade that has some.
-        self._slots = [(Slot(start), Slot(backend.start_tester)) for _ in range(workers)]
-        self._free: asyncio.LifoQueue[tuple[Slot, Slot]] = asyncio.LifoQueue()
+        # Those that run pytest files are started by the first grade that has some.
+        beside = backend.start_plain_pytest if self.isolation == "none" else backend.start_jailed_pytest
+        self._slots = [_Slots(Slot(start), Slot(backend.start_tester), Slot(beside)) for _ in range(workers)]
+        self._free: asyncio.LifoQueue[_Slots] = asyncio.LifoQueue()
         for slot in reversed(self._slots):
             self._free.put_nowait(slot)
         self._closed = False
@@ -58,40 +67,42 @@ class LocalSandbox:
             raise BadInput("grade: no tests; a verdict needs at least one case or pytest file")
         limits = limits or self.limits
         begin = time.perf_counter()
-        async with self._slot() as (slot, tester):
+        async with self._slot() as slots:
             judged = []
             if tests.cases:
-                outcomes = await oracle.evaluate(slot, sources, tests, limits)
+                outcomes = await oracle.evaluate(slots.worker, sources, tests, limits)
                 judged += [oracle.judge(case, outcome) for case, outcome in zip(tests.cases, outcomes, strict=True)]
-            if tests.files:
-                judged += await proxy.grade(slot, tester, sources, tests, limits)
+            if tests.files and tests.shared:
+                judged += await shared.grade(slots.beside, sources, tests, limits)
+            elif tests.files:
+                judged += await proxy.grade(slots.worker, slots.tester, sources, tests, limits)
         results = tuple(result for result, _ in judged)
         failure = next((kind for _, kind in judged if kind is not None), None)
         passed = bool(results) and all(result.passed for result in results)
-        trust = "proxy" if tests.files else "oracle"
+        trust = ("shared" if tests.shared else "proxy") if tests.files else "oracle"
         return Verdict(passed, results, trust, failure, time.perf_counter() - begin)
 
     async def evaluate(
         self, sources: Mapping[str, str], tests: Tests, limits: Limits | None = None
     ) -> tuple[Outcome, ...]:
         """Runs the cases without comparing; see :meth:`Sandbox.evaluate`."""
-        async with self._slot() as (slot, _):
-            return tuple(await oracle.evaluate(slot, sources, tests, limits or self.limits))
+        async with self._slot() as slots:
+            return tuple(await oracle.evaluate(slots.worker, sources, tests, limits or self.limits))
 
     async def aclose(self) -> None:
         """Ends every template and run."""
         self._closed = True
-        await asyncio.gather(*(slot.close() for pair in self._slots for slot in pair))
+        await asyncio.gather(*(slot.close() for slots in self._slots for slot in slots))
 
     @contextlib.asynccontextmanager
-    async def _slot(self) -> AsyncIterator[tuple[Slot, Slot]]:
+    async def _slot(self) -> AsyncIterator[_Slots]:
         if self._closed:
             raise InfrastructureError("sandbox: it is closed")
-        slot = await self._free.get()
+        slots = await self._free.get()
         try:
-            yield slot
+            yield slots
         finally:
-            self._free.put_nowait(slot)
+            self._free.put_nowait(slots)
 
 
 async def open_sandbox(isolation: Isolation = "auto", workers: int = 2, limits: Limits | None = None) -> LocalSandbox:
@@ -106,8 +117,8 @@ async def open_sandbox(isolation: Isolation = "auto", workers: int = 2, limits: 
     if sandbox.isolation == "none":
         warnings.warn("sandbox: isolation='none' runs untrusted code with your rights", stacklevel=2)
     try:
-        for slot, _ in sandbox._slots:
-            await slot.open()
+        for slots in sandbox._slots:
+            await slots.worker.open()
         outcome = (await sandbox.evaluate({"probe.py": "def f(): return 1"}, _PROBE))[0]
     except InfrastructureError as error:
         await sandbox.aclose()
