@@ -26,7 +26,7 @@ NOBODY = 65534
 _HERE = Path(__file__).parent
 _JAIL = "/jail"
 _PACKAGES = "/packages"
-_FILES = ("wire.py", "lockdown.py", "refs.py", "worker.py", "handles.py", "template.py", "shared_host.py")
+_FILES = ("wire.py", "lockdown.py", "refs.py", "worker.py", "handles.py", "scripts.py", "template.py", "shared_host.py")
 _START = "import sys; sys.path[:0] = {paths!r}; from verl_ext.sandbox.{module} import main; main()"
 # What pytest consists of. Nothing else of site-packages is shown: a copy of the repaired package may be there.
 _PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")

@@ -1,9 +1,12 @@
-"""``verl-ext grade``: the verdict on a solution, as JSON."""
+"""``verl-ext grade``: the verdict on a solution, as JSON. ``verl-ext sandbox``: the sandbox as a server."""
 
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import json
+import os
+import socket
 from dataclasses import asdict
 from pathlib import Path
 
@@ -45,6 +48,40 @@ def grade(task: str, solution: Path, tasks: Path, isolation: str) -> None:
         raise SystemExit(3) from None
     click.echo(json.dumps(asdict(verdict), indent=2))
     raise SystemExit(0 if verdict.passed else 1)
+
+
+@click.group()
+def sandbox() -> None:
+    """The sandbox by itself."""
+
+
+@sandbox.command(context_settings={"show_default": True})
+@click.option("--host", default="127.0.0.1", help="Address to listen on; any but loopback needs a token.")
+@click.option("--port", default=8080, type=click.IntRange(1, 65535))
+@click.option("--workers", default=len(os.sched_getaffinity(0)), type=click.IntRange(min=1), help="Programs at a time.")
+@click.option("--isolation", default="auto", type=click.Choice(["auto", "bubblewrap", "none"]))
+@click.option(
+    "--token", envvar="VERL_EXT_SANDBOX_TOKEN", default="", help="Clients must send Authorization: Bearer TOKEN."
+)
+def serve(host: str, port: int, workers: int, isolation: str, token: str) -> None:
+    """Answers SandboxFusion's run_code (Python, standard library) on http://HOST:PORT/run_code until interrupted.
+
+    For verl's own grader: reward.sandbox_fusion.url=http://127.0.0.1:8080/run_code
+    """
+    if not token and not ipaddress.ip_address(socket.gethostbyname(host)).is_loopback:
+        raise BadInput(f"--host {host} is reachable from outside; give a token: VERL_EXT_SANDBOX_TOKEN=... or --token")
+    import uvicorn
+
+    from verl_ext.sandbox.serve import app
+
+    asyncio.run(_can_isolate(isolation))
+    click.echo(f"run_code: http://{host}:{port}/run_code, {workers} at a time, isolation {isolation}; Ctrl-C ends it")
+    uvicorn.run(app(workers, isolation, token), host=host, port=port, log_level="warning")
+
+
+async def _can_isolate(isolation: str) -> None:
+    """Raises :class:`BadInput`, before the server starts, where this machine cannot."""
+    await (await open_sandbox(isolation, workers=1)).aclose()
 
 
 def find_task(name: str, tasks: Path) -> Task:

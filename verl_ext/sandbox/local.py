@@ -7,11 +7,12 @@ import contextlib
 import time
 import warnings
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from verl_ext.sandbox import backend, oracle, proxy, shared
 from verl_ext.sandbox.base import Limits, Outcome
-from verl_ext.sandbox.slot import Slot
+from verl_ext.sandbox.slot import PolicyFault, Slot
 from verl_ext.types import BadInput, Case, InfrastructureError, Tests, Verdict
 
 Isolation = Literal["auto", "bubblewrap", "none"]
@@ -21,6 +22,39 @@ _ENABLE = (
     "--security-opt systempaths=unconfined), or set isolation='none' for code you trust"
 )
 _PROBE = Tests(module="probe", cases=(Case("f"),))
+
+
+@dataclass(frozen=True)
+class Script:
+    """A program to run: its text, input, further files (path to base64), paths to return, seconds it may take."""
+
+    code: str
+    stdin: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    fetch: tuple[str, ...] = ()
+    seconds: float = 10.0
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a program did, in its own word.
+
+    Attributes:
+        code: Exit status, negative for a signal; None when it was ended.
+        out, err: Standard output and error; ``cut``: there was more.
+        files: Path to base64 of the files asked for that are there.
+        seconds: Its wall-clock, None when it was lost.
+        failure, error: None and ``""``, or why there is no exit status.
+    """
+
+    code: int | None = None
+    out: str = ""
+    err: str = ""
+    cut: bool = False
+    files: Mapping[str, str] = field(default_factory=dict)
+    seconds: float | None = None
+    failure: str | None = None
+    error: str = ""
 
 
 class _Slots(NamedTuple):
@@ -88,6 +122,45 @@ class LocalSandbox:
         """Runs the cases without comparing; see :meth:`Sandbox.evaluate`."""
         async with self._slot() as slots:
             return tuple(await oracle.evaluate(slots.worker, sources, tests, limits or self.limits))
+
+    async def run(self, script: Script, most_output: int, limits: Limits | None = None) -> Ran:
+        """Runs a program and says what it did.
+
+        Args:
+            script: The program.
+            most_output: Bytes kept of each output.
+            limits: ``call_seconds`` bounds it from outside and must be longer than the script's own ``seconds``.
+
+        Raises:
+            BadInput: A path leaves the program's directory.
+            InfrastructureError: The sandbox failed.
+        """
+        limits = limits or self.limits
+        if refused := oracle.forbidden({**dict.fromkeys(script.files, ""), **dict.fromkeys(script.fetch, "")}):
+            raise BadInput(refused)
+        request = {
+            "op": "script",
+            "code": script.code,
+            "stdin": script.stdin,
+            "files": dict(script.files),
+            "fetch": list(script.fetch),
+            "seconds": script.seconds,
+            "most": most_output,
+        }
+        async with self._slot() as slots, slots.worker.run(limits) as (channel, end):
+            try:
+                reply = await channel.ask(request, limits.call_seconds)
+            except PolicyFault as fault:
+                lost = await oracle.ended(fault, end)
+                return Ran(failure=lost.failure, error=lost.error)
+        match reply:
+            case {"code": int() | None as code, "out": str(out), "err": str(err), "cut": bool(cut)}:
+                failure = "timeout" if code is None else None
+                files = {path: data for path, data in reply["files"].items() if path in script.fetch}
+                return Ran(code, out, err, cut, files, float(reply["seconds"]), failure)
+            case {"exc": [str(name), str(text)]}:
+                return Ran(failure="exception", error=f"{name}: {text}"[:400])
+        return Ran(failure="protocol", error="an answer of the wrong form")
 
     async def aclose(self) -> None:
         """Ends every template and run."""

@@ -17,7 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 
-from verl_ext.sandbox import handles, lockdown, worker
+from verl_ext.sandbox import handles, lockdown, scripts, worker
 
 _GRACE = 0.2  # seconds for a worker to end by itself, once its channel is closed
 
@@ -129,4 +129,4 @@ def _shut_in(limits: dict, program: bytes) -> None:
 
 
 def _serve(channel: socket.socket, place: str) -> None:
-    worker.serve(channel, place, handles.HANDLERS)
+    worker.serve(channel, place, {**handles.HANDLERS, **scripts.HANDLERS})
