@@ -7,6 +7,7 @@ budget ``rollout.response_length``); this file adds only what verl lacks.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from omegaconf import DictConfig, OmegaConf
 from verl_ext.types import BadInput
 
 TRUNCATED = ("mask", "zero", "score")
-BACKENDS = ("local",)
+BACKENDS = ("local", "fusion")
 TOOLS = ("ops", "code")
 
 
@@ -28,15 +29,19 @@ class SandboxConfig:
     """Where untrusted code runs.
 
     Attributes:
-        backend: ``local``: bubblewrap on this machine.
-        isolation: ``auto`` or ``bubblewrap``; ``none`` runs without isolation and prints a warning.
-        workers: Runs at a time, in each process that owns a sandbox.
+        backend: ``local``: bubblewrap on this machine. ``fusion``: SandboxFusion servers, for tasks with cases.
+        isolation: For ``local``: ``auto`` or ``bubblewrap``; ``none`` runs without isolation and prints a warning.
+        workers: For ``local``: runs at a time, in each process that owns a sandbox.
+        endpoints: For ``fusion``: URLs of ``run_code``.
+        concurrency: For ``fusion``: requests at a time from this machine, all processes together.
         shared: Whether tasks may have tests that run in the solution's own process, whose verdict can be fooled.
     """
 
     backend: str = "local"
     isolation: str = "auto"
     workers: int = 2
+    endpoints: tuple[str, ...] = ()
+    concurrency: int = 16
     shared: bool = False
 
 
@@ -82,6 +87,10 @@ def _build(cls: type, node: Any, where: str) -> Any:
         default = f.default_factory() if callable(f.default_factory) else f.default
         if is_dataclass(default):
             value = _build(type(default), value, f"{where}.{name}")
+        elif isinstance(default, tuple):
+            if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
+                raise BadInput(f"{where}.{name}={value!r} must be a list of texts")
+            value = tuple(value)
         elif isinstance(default, bool) != isinstance(value, bool) or (
             default is not None and not isinstance(value, (int, float) if isinstance(default, float) else type(default))
         ):
@@ -112,7 +121,13 @@ def parse(config: DictConfig) -> Config:
         _positive(f"verl_ext.{name}", getattr(parsed, name))
     if parsed.max_turn_tokens < 0:
         raise BadInput(f"verl_ext.max_turn_tokens={parsed.max_turn_tokens} must not be negative; 0 is no limit")
-    _positive("verl_ext.sandbox.workers", parsed.sandbox.workers)
+    for name in ("workers", "concurrency"):
+        _positive(f"verl_ext.sandbox.{name}", getattr(parsed.sandbox, name))
+    if bool(parsed.sandbox.endpoints) != (parsed.sandbox.backend == "fusion"):
+        raise BadInput(
+            f"verl_ext.sandbox.backend={parsed.sandbox.backend} with endpoints={list(parsed.sandbox.endpoints)}: "
+            "backend=fusion needs endpoints=[http://HOST:8080/run_code], and local takes none"
+        )
     if not parsed.truncated_in_baseline and parsed.truncated != "mask":
         raise BadInput("verl_ext.truncated_in_baseline=false needs verl_ext.truncated=mask")
     return parsed
@@ -122,7 +137,7 @@ def _files(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else list(value or [])
 
 
-def _check_rows(file: Path, tools: str, shared: bool) -> str | None:
+def _check_rows(file: Path, tools: str, sandbox: SandboxConfig) -> str | None:
     """Why a parquet of ours cannot be used with these settings; None when it can, or does not say."""
     import pyarrow.parquet as pq
 
@@ -134,8 +149,12 @@ def _check_rows(file: Path, tools: str, shared: bool) -> str | None:
         return (
             f"was built for verl_ext.tools={built}, not {tools}; run: verl-ext tasks build --tools {tools} --out FOLDER"
         )
-    for row in rows if not shared else ():
-        if '"shared":true' in (text := row.get("task") or "") and (task := task_from_json(text)).hidden.shared:
+    for text in (row.get("task") or "" for row in rows):
+        if '"files":' not in text or not (task := task_from_json(text)).hidden.files:
+            continue
+        if sandbox.backend == "fusion":
+            return f"holds task {task.task_id} with pytest files, which need verl_ext.sandbox.backend=local"
+        if task.hidden.shared and not sandbox.shared:
             return (
                 f"holds task {task.task_id}, whose tests run in the solution's own process, where a policy can fool "
                 "them; leave it out, or set verl_ext.sandbox.shared=true"
@@ -186,18 +205,11 @@ def validate(config: DictConfig) -> None:
                 raise BadInput(
                     f"data.{key}: {file} does not exist; run: verl-ext tasks build --out {Path(file).parent}"
                 )
-            if problem := _check_rows(path, parsed.tools, parsed.sandbox.shared):
+            if problem := _check_rows(path, parsed.tools, parsed.sandbox):
                 raise BadInput(f"data.{key}: {file} {problem}")
-    if parsed.sandbox.isolation != "none":
-        import asyncio
+    from verl_ext.sandbox import check
 
-        from verl_ext.sandbox import open_sandbox
-
-        async def probe() -> None:
-            sandbox = await open_sandbox(isolation=parsed.sandbox.isolation, workers=1)
-            await sandbox.aclose()
-
-        asyncio.run(probe())
+    asyncio.run(check(parsed.sandbox))
 
 
 def validate_or_exit(config: DictConfig) -> None:

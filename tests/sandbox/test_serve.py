@@ -73,6 +73,14 @@ def test_long_output_is_cut_aloud(url):
     assert "cut" in answer["message"]
 
 
+def test_what_was_said_cannot_be_taken_back(url):
+    code = "import os, shutil\nprint('said', flush=True)\ntry: os.ftruncate(1, 0)\nexcept OSError: pass\n"
+    code += "shutil.rmtree(os.getcwd())\nfor _ in range(9): os.write(2, b'e' * 60000)"
+    answer = run(url, code)
+    assert (answer["status"], answer["run_result"]["stdout"]) == ("Success", "said\n")
+    assert answer["run_result"]["stderr"] == "e" * 540000
+
+
 def test_a_program_sees_neither_the_host_nor_the_program_before_it(url):
     leave = "import os\nif os.fork() == 0:\n    os.setsid()\n    import time; time.sleep(600)\nopen('/tmp/left', 'w')"
     assert run(url, leave)["status"] == "Success"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from verl_ext.config import SandboxConfig
-from verl_ext.sandbox import Sandbox, open_sandbox
+from verl_ext.sandbox import Sandbox, open_configured
 from verl_ext.types import BadInput, InfrastructureError
 
 _open: dict[SandboxConfig, asyncio.Task[Sandbox]] = {}
@@ -19,7 +19,7 @@ async def shared_sandbox(config: SandboxConfig) -> Sandbox:
             the user's mistake; the next caller tries again.
     """
     if config not in _open or (_open[config].done() and _open[config].exception()):
-        _open[config] = asyncio.create_task(open_sandbox(isolation=config.isolation, workers=config.workers))
+        _open[config] = asyncio.create_task(open_configured(config))
     try:
         return await asyncio.shield(_open[config])
     except BadInput as error:

@@ -1,4 +1,4 @@
-"""Running untrusted code: the protocol, its limits, and the local implementation on bubblewrap.
+"""Running untrusted code: the protocol, its limits, and the implementations.
 
 sandbox = await open_sandbox()
 verdict = await sandbox.grade({"solution.py": text}, tests)
@@ -7,6 +7,7 @@ await sandbox.aclose()
 
 from verl_ext.sandbox.base import Limits, Outcome, Sandbox
 from verl_ext.sandbox.local import LocalSandbox, open_sandbox
+from verl_ext.sandbox.recipes import check, open_configured
 from verl_ext.sandbox.selfcheck import probe
 
-__all__ = ["Limits", "LocalSandbox", "Outcome", "Sandbox", "open_sandbox", "probe"]
+__all__ = ["Limits", "LocalSandbox", "Outcome", "Sandbox", "check", "open_configured", "open_sandbox", "probe"]

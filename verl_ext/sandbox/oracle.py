@@ -7,7 +7,7 @@ data, and agrees by type and value; a run that ends early, answers ahead or says
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from verl_ext.sandbox import wire
@@ -15,12 +15,34 @@ from verl_ext.sandbox.base import Limits, Outcome
 from verl_ext.sandbox.slot import Channel, PolicyFault, Slot
 from verl_ext.types import BadInput, Case, CaseResult, Tests
 
-_CPU_STATUS = 27  # SIGPROF, see lockdown.end_on_cpu_signal
+CPU_STATUS = 27  # SIGPROF, see lockdown.end_on_cpu_signal
 _MOST_SOURCE = 4 << 20
 
 
 async def evaluate(slot: Slot, sources: Mapping[str, str], tests: Tests, limits: Limits) -> list[Outcome]:
     """What each case's call did, in order. One jail for all cases, another one after it was lost, up to the limit."""
+    deadline = time.monotonic() + limits.total_seconds
+
+    async def run(questions: Sequence[dict], outcomes: list[Outcome]) -> Outcome | None:
+        return await _one_jail(slot, sources, tests.module, questions, outcomes, limits, deadline)
+
+    return await in_runs(run, sources, tests, limits, deadline)
+
+
+async def in_runs(
+    run: Callable[[Sequence[dict], list[Outcome]], Awaitable[Outcome | None]],
+    sources: Mapping[str, str],
+    tests: Tests,
+    limits: Limits,
+    deadline: float,
+) -> list[Outcome]:
+    """What each case's call did, by as many runs as the limits allow.
+
+    Args:
+        run: Asks the questions that have no outcome yet and appends theirs; the outcome of a lost worker, or None.
+        sources, tests, limits: As for a grade.
+        deadline: No further run begins after it, in ``time.monotonic`` seconds.
+    """
     refused = forbidden(sources)
     if refused:
         return [Outcome(error=refused, failure="forbidden")] * len(tests.cases)
@@ -31,9 +53,8 @@ async def evaluate(slot: Slot, sources: Mapping[str, str], tests: Tests, limits:
     except wire.WireError as error:
         raise BadInput(f"a case's arguments cannot be sent: {error}") from None
     outcomes: list[Outcome] = []
-    deadline = time.monotonic() + limits.total_seconds
     for _ in range(limits.restarts + 1):
-        lost = await _one_jail(slot, sources, tests.module, questions, outcomes, limits, deadline)
+        lost = await run(questions, outcomes)
         if lost is None or len(outcomes) == len(questions) or time.monotonic() > deadline:
             break
     if len(outcomes) < len(questions):
@@ -75,7 +96,7 @@ async def ended(fault: PolicyFault, end: Any) -> Outcome:
     status = await end(patient=fault.kind == "died")
     kind, text = fault.kind, str(fault)
     if kind == "died":
-        kind = "timeout" if status == _CPU_STATUS else "died"
+        kind = "timeout" if status == CPU_STATUS else "died"
         text = "out of CPU time" if kind == "timeout" else f"the worker ended with status {status}"
     return Outcome(error=text, failure=kind)
 
@@ -104,7 +125,7 @@ async def _one_jail(
             try:
                 if index:
                     token = await channel.put(question, seconds)
-                outcomes.append(_outcome(await channel.answer(token, seconds)))
+                outcomes.append(outcome_of(await channel.answer(token, seconds)))
             except PolicyFault as fault:
                 lost = await ended(fault, end)
                 outcomes.append(lost)
@@ -113,7 +134,8 @@ async def _one_jail(
     return None
 
 
-def _outcome(reply: dict[str, Any]) -> Outcome:
+def outcome_of(reply: dict[str, Any]) -> Outcome:
+    """A worker's reply to a call, decoded; :class:`PolicyFault` when it has not the form of one."""
     match reply:
         case {"value": value}:
             try:

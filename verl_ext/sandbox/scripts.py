@@ -32,45 +32,66 @@ def do(state: dict, request: dict) -> dict:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         with open(target, "wb") as file:
             file.write(base64.b64decode(data))
-    main, streams = os.path.join(root, "main.py"), [os.path.join(root, f".std{n}") for n in range(3)]
-    for path, text in ((main, request["code"]), (streams[0], request["stdin"])):
+    main, given = os.path.join(root, "main.py"), os.path.join(root, ".stdin")
+    for path, text in ((main, request["code"]), (given, request["stdin"])):
         with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             file.write(text)
     begin = time.monotonic()
-    code = _run(main, streams, root, request["seconds"])
+    code, outputs = _run(main, given, root, request["seconds"], request["most"])
     seconds = time.monotonic() - begin
-    (out, cut), (err, cut_too) = (_head(path, request["most"]) for path in streams[1:])
+    out, err = (bytes(data[: request["most"]]).decode("utf-8", "replace") for data in outputs)
+    cut = any(len(data) > request["most"] for data in outputs)
     fetched = {path: _fetch(os.path.join(root, path)) for path in request["fetch"]}
     found = {path: data for path, data in fetched.items() if data is not None}
-    return {"code": code, "out": out, "err": err, "cut": cut or cut_too, "files": found, "seconds": seconds}
+    return {"code": code, "out": out, "err": err, "cut": cut, "files": found, "seconds": seconds}
 
 
-def _run(main: str, streams: list, root: str, seconds: float) -> "int | None":
-    new = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    actions = [(os.POSIX_SPAWN_OPEN, 0, streams[0], os.O_RDONLY, 0)]
-    actions += [(os.POSIX_SPAWN_OPEN, n, streams[n], new, 0o600) for n in (1, 2)]
+def _run(main: str, given: str, root: str, seconds: float, most: int) -> "tuple[int | None, list[bytearray]]":
+    # Pipes, since a script can truncate or delete a file that it writes to, and so take back what it has said.
+    pipes = [os.pipe(), os.pipe()]
+    actions = [(os.POSIX_SPAWN_OPEN, 0, given, os.O_RDONLY, 0)]
+    actions += [(os.POSIX_SPAWN_DUP2, write, n) for n, (_, write) in enumerate(pipes, 1)]
     os.chdir(root)
     environment = {"HOME": root, "PATH": os.defpath, "PYTHONPATH": root, "PYTHONUNBUFFERED": "1"}
     # A fresh interpreter, since the script is a whole program: `exec` in this one would share its modules.
     pid = os.posix_spawn(sys.executable, [sys.executable, *_FLAGS, main], environment, file_actions=actions)
-    fd = os.pidfd_open(pid)
+    for _, write in pipes:
+        os.close(write)
+    outputs = [bytearray(), bytearray()]
+    process = os.pidfd_open(pid)
     waiter = select.poll()
-    waiter.register(fd, select.POLLIN)
-    ended = waiter.poll(seconds * 1000)
-    os.close(fd)
+    waiter.register(process, select.POLLIN)
+    for read, _ in pipes:
+        os.set_blocking(read, False)
+        waiter.register(read, select.POLLIN)
+    deadline, ended = time.monotonic() + seconds, False
+    while not ended and (left := deadline - time.monotonic()) > 0:
+        ready = {fd for fd, _ in waiter.poll(left * 1000)}
+        ended = process in ready
+        for (read, _), output in zip(pipes, outputs, strict=True):
+            if read in ready and not _take(read, output, most):
+                waiter.unregister(read)
     if not ended:
         os.kill(pid, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return status if ended else None
+    for (read, _), output in zip(pipes, outputs, strict=True):
+        _take(read, output, most)  # what is still in the pipe; a child that holds it open is not waited for
+        os.close(read)
+    os.close(process)
+    return status if ended else None, outputs
 
 
-def _head(path: str, most: int) -> "tuple[str, bool]":
-    try:
-        with open(path, "rb") as file:
-            data = file.read(most + 1)
-    except OSError:
-        return "", False
-    return data[:most].decode("utf-8", "replace"), len(data) > most
+def _take(read: int, output: bytearray, most: int) -> bool:
+    """Moves what is there, keeping one byte more than ``most``; False at the end of file."""
+    for _ in range(64):  # a writer that never stops must not keep the deadline from being looked at
+        try:
+            data = os.read(read, 1 << 16)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        output += data[: max(0, most + 1 - len(output))]
+    return True
 
 
 def _fetch(path: str) -> "str | None":

@@ -1,0 +1,40 @@
+"""From a recipe's ``verl_ext.sandbox`` to a sandbox."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from verl_ext.sandbox.base import Sandbox
+from verl_ext.sandbox.local import open_sandbox
+from verl_ext.types import BadInput
+
+if TYPE_CHECKING:
+    from verl_ext.config import SandboxConfig
+
+
+async def open_configured(config: SandboxConfig) -> Sandbox:
+    """Opens what the recipe names; :class:`BadInput` where it cannot work."""
+    if config.backend == "local":
+        return await open_sandbox(isolation=config.isolation, workers=config.workers)
+    from verl_ext.sandbox.fusion import FusionSandbox  # an HTTP client, which the other has no need of
+
+    return FusionSandbox(config.endpoints, config.concurrency)
+
+
+async def check(config: SandboxConfig) -> None:
+    """Raises :class:`BadInput`, in one line, when the recipe's sandbox does not run a trivial program here and now."""
+    if config.backend == "local":
+        if config.isolation != "none":
+            await (await open_sandbox(isolation=config.isolation, workers=1)).aclose()
+        return
+    from verl_ext.sandbox.fusion import FusionSandbox
+
+    sandbox = FusionSandbox(config.endpoints, config.concurrency)
+    try:
+        if sick := sorted(set(config.endpoints) - set(await sandbox.healthy())):
+            raise BadInput(
+                f"verl_ext.sandbox.endpoints: {', '.join(sick)} does not run a trivial program; start or mend it, or "
+                "take it out"
+            )
+    finally:
+        await sandbox.aclose()
