@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from verl_ext.sandbox.base import Sandbox
@@ -10,15 +11,14 @@ from verl_ext.types import BadInput
 
 if TYPE_CHECKING:
     from verl_ext.config import SandboxConfig
+    from verl_ext.sandbox.fusion import FusionSandbox
 
 
 async def open_configured(config: SandboxConfig) -> Sandbox:
     """Opens what the recipe names; :class:`BadInput` where it cannot work."""
     if config.backend == "local":
         return await open_sandbox(isolation=config.isolation, workers=config.workers)
-    from verl_ext.sandbox.fusion import FusionSandbox  # an HTTP client, which the other has no need of
-
-    return FusionSandbox(config.endpoints, config.concurrency)
+    return _fusion(config)
 
 
 async def check(config: SandboxConfig) -> None:
@@ -27,9 +27,7 @@ async def check(config: SandboxConfig) -> None:
         if config.isolation != "none":
             await (await open_sandbox(isolation=config.isolation, workers=1)).aclose()
         return
-    from verl_ext.sandbox.fusion import FusionSandbox
-
-    sandbox = FusionSandbox(config.endpoints, config.concurrency)
+    sandbox = _fusion(config)
     try:
         if sick := sorted(set(config.endpoints) - set(await sandbox.healthy())):
             raise BadInput(
@@ -38,3 +36,10 @@ async def check(config: SandboxConfig) -> None:
             )
     finally:
         await sandbox.aclose()
+
+
+def _fusion(config: SandboxConfig) -> FusionSandbox:
+    from verl_ext.sandbox.fusion import FusionSandbox  # an HTTP client, which the other has no need of
+
+    # A secret stands in no configuration, since verl prints and stores those.
+    return FusionSandbox(config.endpoints, config.concurrency, token=os.environ.get("VERL_EXT_SANDBOX_TOKEN", ""))
