@@ -191,7 +191,7 @@ class FusionSandbox:
         questions = "".join(wire.dumps(question).decode() for question in asked)
         given = {"package": _PACKAGE, "questions": questions, "ready": ready}
         code = _PROGRAM.format(given=json.dumps(given))
-        problem, blame = "", 0
+        problem, blame = "", False
         for attempt in range(_ATTEMPTS):
             endpoint = min(self._endpoints, key=lambda e: (max(e.rest_until, time.monotonic()), e.failures))
             await asyncio.sleep(max(0.0, endpoint.rest_until - time.monotonic()))
@@ -203,8 +203,8 @@ class FusionSandbox:
                     endpoint.good = endpoint.good if began else float("-inf")
                     if not await self._canary(endpoint):
                         raise InfrastructureError("it no longer runs a trivial program")
-                    blame += not began
-                    if blame == 1:  # by mischance; twice, with other programs running well, it is the code's doing
+                    if not began and not blame:  # by mischance; a second time, it is the code's doing
+                        blame, problem = True, f"{endpoint.url}: the program did not begin"
                         continue
                 endpoint.worked()
                 return result
