@@ -16,14 +16,14 @@ from verl_ext.progress import bar
 from verl_ext.types import BadInput
 
 # Seconds on two cores, shown as the time left until a stage has its own estimate.
-EXPECTED_S = {"tasks": 90, "tiny": 540, "teacher": 45, "train": 1240, "report": 10}
+EXPECTED_S = {"tasks": 80, "tiny": 560, "teacher": 25, "train": 1080, "report": 10}
 _VERL_EXT = [sys.executable, "-m", "verl_ext.cli"]
 
 
 @click.command(context_settings={"show_default": True})
 @click.option("--seed", default=0, help="Of training: data order and sampling. Tasks and TinyAgent stay the same.")
 @click.option("--steps", default=50, help="Training steps.", type=click.IntRange(min=1))
-@click.option("--sessions", default=200, help="Least sessions for each split in an evaluation.", type=click.IntRange(1))
+@click.option("--sessions", default=150, help="Least sessions for each split in an evaluation.", type=click.IntRange(1))
 @click.option("--out", default="runs/demo", help="Folder of the run.", type=click.Path(path_type=Path))
 @click.option("--tasks", help="Existing tasks to use.  [default: built in runs/tasks]", type=click.Path(path_type=Path))
 @click.option("--tiny", help="Existing model to use.  [default: built in runs/tiny]", type=click.Path(path_type=Path))

@@ -27,7 +27,7 @@ from verl_ext.demo.stages import write_json
 from verl_ext.types import BadInput
 
 # Seconds on two cores, until this run has figures of its own.
-START_S, EVALUATION_S, STEP_S = 120.0, 110.0, 18.0
+START_S, EVALUATION_S, STEP_S = 110.0, 65.0, 16.0
 _READY = b"Creating file logger"  # verl prints it when workers and servers are up
 _DIED = b"A worker died or was killed while executing a task"  # Ray prints it; verl may then wait for ever
 _GRACE_S = 60.0  # for verl to notice by itself
