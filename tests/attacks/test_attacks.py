@@ -65,6 +65,7 @@ def left_over() -> tuple[int, int, int]:
     return len(descendants()), len(os.listdir("/proc/self/fd")), len(ours)
 
 
+@pytest.mark.e2e  # with the next one a minute and a half
 @pytest.mark.parametrize("attack", ATTACKS, ids=str)
 async def test_an_attack_fails_and_leaves_nothing(sandbox, attack):
     with host() as values:
@@ -81,6 +82,7 @@ async def test_an_attack_fails_and_leaves_nothing(sandbox, attack):
     assert (await sandbox.grade(attack.shape.honest, attack.shape.tests, PATIENT)).passed
 
 
+@pytest.mark.e2e
 async def test_honest_solutions_pass_while_attacks_run_beside_them():
     sandbox = await open_sandbox(workers=3)
 

@@ -219,6 +219,7 @@ async def test_bad_settings_get_one_line():
         await grade(HONEST, Tests(files={"test_a.py": "def test_a(): pass"}), "http://x/run_code")
 
 
+@pytest.mark.e2e
 async def test_attacks_fail_through_our_own_server():
     """The same attacks as on the local sandbox, over HTTP: shut in by the server, judged here."""
     served = Served(ours(workers=2))
