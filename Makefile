@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest
 
 help:
 	@echo 'make demo        train a small bug-fixing agent on this machine, with a table and a picture before and after'
-	@echo 'make test        every test, end to end included (make test-fast: about two minutes of it)'
+	@echo 'make test        every test, end to end included (make test-fast: without the parts that need minutes)'
 	@echo 'make test-long   three training runs with different seeds, ten thousand grades'
 	@echo 'make lint        ruff'
 	@echo 'make bench       the benchmarks'
