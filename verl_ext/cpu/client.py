@@ -13,7 +13,7 @@ from typing import Any
 from verl.workers.rollout.llm_server import LLMServerClient
 
 TICK_S = 0.1
-"""Requests leave at multiples of it. Side by side: 7 % less rollout time than sending each at once."""
+"""Requests leave at multiples of it: 7 % less rollout time than sending each at once, in two runs of four steps."""
 
 
 class OneServerClient(LLMServerClient):
