@@ -28,6 +28,9 @@ def test_defaults_and_overrides():
         ({"max_invalid_calls": "three"}, "verl_ext.max_invalid_calls='three' must be int"),
         ({"sandbox": {"backend": "docker"}}, "verl_ext.sandbox.backend='docker' is not one of local"),
         ({"sandbox": {"jail": 1}}, "verl_ext.sandbox.jail is not a setting"),
+        ({"sandbox": {"backend": "fusion"}}, "backend=fusion needs endpoints"),
+        ({"sandbox": {"endpoints": ["http://x/run_code"]}}, "and local takes none"),
+        ({"sandbox": {"backend": "fusion", "endpoints": "http://x/run_code"}}, "must be a list of texts"),
         ({"truncated_in_baseline": False}, "needs verl_ext.truncated=mask"),
     ],
 )

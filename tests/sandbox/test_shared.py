@@ -3,7 +3,7 @@
 import pytest
 
 from tests.attacks.suite import FUNCTION
-from verl_ext.sandbox import Limits
+from verl_ext.sandbox import Limits, open_sandbox
 from verl_ext.types import Tests
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -122,3 +122,12 @@ async def test_an_object_that_equals_everything_still_fools_it(sandbox):
     (attack,) = (attack for attack in FUNCTION.attacks if attack.name == "always_equal")
     verdict = await sandbox.grade(attack.sources, Tests(files={"test_it.py": FUNCTION.pytest}, shared=True))
     assert verdict.passed and verdict.trust == "shared"
+
+
+async def test_it_works_without_isolation_too():
+    with pytest.warns(UserWarning, match="isolation='none'"):
+        plain = await open_sandbox(isolation="none", workers=1)
+    try:
+        assert (await grade(plain, SOLUTION, NEEDS_ITS_PROCESS)).passed
+    finally:
+        await plain.aclose()

@@ -121,9 +121,7 @@ class FusionSandbox:
             raise BadInput("grade: no tests; a verdict needs at least one case")
         outcomes = await self.evaluate(sources, tests, limits)
         judged = [oracle.judge(case, outcome) for case, outcome in zip(tests.cases, outcomes, strict=True)]
-        results = tuple(result for result, _ in judged)
-        failure = next((kind for _, kind in judged if kind is not None), None)
-        return Verdict(all(r.passed for r in results), results, "oracle", failure, time.perf_counter() - begin)
+        return oracle.verdict(judged, "oracle", begin)
 
     async def evaluate(
         self, sources: Mapping[str, str], tests: Tests, limits: Limits | None = None

@@ -110,11 +110,8 @@ class LocalSandbox:
                 judged += await shared.grade(slots.beside, sources, tests, limits)
             elif tests.files:
                 judged += await proxy.grade(slots.worker, slots.tester, sources, tests, limits)
-        results = tuple(result for result, _ in judged)
-        failure = next((kind for _, kind in judged if kind is not None), None)
-        passed = bool(results) and all(result.passed for result in results)
         trust = ("shared" if tests.shared else "proxy") if tests.files else "oracle"
-        return Verdict(passed, results, trust, failure, time.perf_counter() - begin)
+        return oracle.verdict(judged, trust, begin)
 
     async def evaluate(
         self, sources: Mapping[str, str], tests: Tests, limits: Limits | None = None

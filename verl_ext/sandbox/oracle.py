@@ -13,7 +13,7 @@ from typing import Any
 from verl_ext.sandbox import wire
 from verl_ext.sandbox.base import Limits, Outcome
 from verl_ext.sandbox.slot import Channel, PolicyFault, Slot
-from verl_ext.types import BadInput, Case, CaseResult, Tests
+from verl_ext.types import BadInput, Case, CaseResult, Tests, Trust, Verdict
 
 CPU_STATUS = 27  # SIGPROF, see lockdown.end_on_cpu_signal
 _MOST_SOURCE = 4 << 20
@@ -164,6 +164,14 @@ def judge(case: Case, outcome: Outcome) -> tuple[CaseResult, str | None]:
         return CaseResult(name, passed, expected, f"raises {outcome.raised}", error), None if passed else "exception"
     passed = not case.raises and wire.agree(outcome.value, case.expected, case.compare, case.tolerance)
     return CaseResult(name, passed, expected, show(outcome.value)), None if passed else "wrong"
+
+
+def verdict(judged: Sequence[tuple[CaseResult, str | None]], trust: Trust, begin: float) -> Verdict:
+    """All results together, of a grade that began at ``begin`` (``time.perf_counter`` seconds)."""
+    results = tuple(result for result, _ in judged)
+    failure = next((kind for _, kind in judged if kind is not None), None)
+    passed = bool(results) and all(result.passed for result in results)
+    return Verdict(passed, results, trust, failure, time.perf_counter() - begin)
 
 
 def describe(case: Case) -> str:
