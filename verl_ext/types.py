@@ -137,6 +137,7 @@ class Turn:
         index: 0-based position in the session.
         start, end: Half-open span of the policy's tokens in the row's response.
         tool: Tool name, ``""`` when no call could be read.
+        action: Digest of tool and arguments: turns with the same anchor and action did the same in the same state.
         reward: Reward earned on this turn (the verdict is on the last one).
         Others: see :class:`Observation`; ``potential`` is that of the state the turn *starts* from.
     """
@@ -145,6 +146,7 @@ class Turn:
     start: int
     end: int
     tool: str
+    action: str
     anchor: str
     potential: float
     reward: float

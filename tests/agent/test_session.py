@@ -2,7 +2,7 @@
 
 import pytest
 
-from verl_ext.agent.session import Session, action_of, ids_digest
+from verl_ext.agent.session import Session, action_digest, action_of, ids_digest
 from verl_ext.types import Observation, StopReason
 
 
@@ -40,6 +40,14 @@ def test_turn_table_and_invalid_run():
     assert session.invalid_run == 1 and record["stop"] == "max_turns" and record["sandbox_s"] == 0.25
     session.add_turn(7, action_of("submit", "{}"), good, 0.5, {"a.py": "2"})
     assert session.invalid_run == 0
+
+
+def test_action_digest_is_that_of_what_was_done():
+    one = action_of("edit", '{"line": 3, "op": "negate"}')
+    assert action_digest(one) == action_digest(action_of("edit", '{ "op":"negate", "line":3}'))
+    others = [("edit", '{"line": 4, "op": "negate"}'), ("edit", "{}"), ("submit", "{}"), (None, None)]
+    assert len({action_digest(one), *(action_digest(action_of(*other)) for other in others)}) == 5
+    assert action_digest(action_of(None, None)) == action_digest(action_of("", "{"))
 
 
 def test_digest_sees_every_id():

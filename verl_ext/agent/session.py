@@ -15,6 +15,12 @@ def ids_digest(ids: list[int]) -> str:
     return hashlib.blake2b(json.dumps(ids).encode(), digest_size=8).hexdigest()
 
 
+def action_digest(action: Action) -> str:
+    """16 hex digits over tool and arguments; every message without a readable call is the same action."""
+    blob = json.dumps([action.tool, dict(action.arguments)], sort_keys=True)
+    return hashlib.blake2b(blob.encode(), digest_size=8).hexdigest()
+
+
 def action_of(name: str | None, arguments: str | None) -> Action:
     """The parsed call; an :class:`Action` with ``error`` when there is none or its arguments are no JSON object."""
     if name is None:
@@ -74,6 +80,7 @@ class Session:
                 start=start,
                 end=len(self.mask),
                 tool=action.tool,
+                action=action_digest(action),
                 anchor=observation.anchor,
                 potential=potential,
                 reward=0.0,
