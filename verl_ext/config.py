@@ -20,7 +20,8 @@ from omegaconf import DictConfig, OmegaConf
 from verl_ext.types import BadInput
 
 TRUNCATED = ("mask", "zero", "score")
-BACKENDS = ("local", "fusion")
+BACKENDS = ("local", "fusion", "swerex")
+DEPLOYMENTS = ("docker", "local")
 TOOLS = ("ops", "code")
 
 
@@ -30,10 +31,14 @@ class SandboxConfig:
 
     Attributes:
         backend: ``local``: bubblewrap on this machine. ``fusion``: SandboxFusion servers, for tasks with cases.
+            ``swerex``: SWE-ReX deployments, for tasks with cases whose code needs an image.
         isolation: For ``local``: ``auto`` or ``bubblewrap``; ``none`` runs without isolation and prints a warning.
         workers: For ``local``: runs at a time, in each process that owns a sandbox.
         endpoints: For ``fusion``: URLs of ``run_code``.
-        concurrency: For ``fusion``: requests at a time from this machine, all processes together.
+        concurrency: For ``fusion``: requests, for ``swerex``: deployments at a time from this machine, all processes
+            together.
+        deployment: For ``swerex``: ``docker``, or ``local``, which does not isolate and needs ``isolation: none``.
+        image: For ``swerex`` in Docker: the container image.
         shared: Whether tasks may have tests that run in the solution's own process, whose verdict can be fooled.
     """
 
@@ -42,6 +47,8 @@ class SandboxConfig:
     workers: int = 2
     endpoints: tuple[str, ...] = ()
     concurrency: int = 16
+    deployment: str = "docker"
+    image: str = ""
     shared: bool = False
 
 
@@ -126,11 +133,34 @@ def parse(config: DictConfig) -> Config:
     if bool(parsed.sandbox.endpoints) != (parsed.sandbox.backend == "fusion"):
         raise BadInput(
             f"verl_ext.sandbox.backend={parsed.sandbox.backend} with endpoints={list(parsed.sandbox.endpoints)}: "
-            "backend=fusion needs endpoints=[http://HOST:8080/run_code], and local takes none"
+            "backend=fusion needs endpoints=[http://HOST:8080/run_code], and the others take none"
         )
+    _check_deployment(parsed.sandbox)
     if not parsed.truncated_in_baseline and parsed.truncated != "mask":
         raise BadInput("verl_ext.truncated_in_baseline=false needs verl_ext.truncated=mask")
     return parsed
+
+
+def _check_deployment(sandbox: SandboxConfig) -> None:
+    """The settings of ``swerex`` go together, and belong to no other backend."""
+    where = f"verl_ext.sandbox.backend={sandbox.backend}"
+    _one_of("verl_ext.sandbox.deployment", sandbox.deployment, DEPLOYMENTS)
+    if sandbox.backend != "swerex":
+        if sandbox.image or sandbox.deployment != "docker":
+            raise BadInput(
+                f"{where} with deployment={sandbox.deployment}, image={sandbox.image!r}: these are for backend=swerex"
+            )
+    elif sandbox.deployment == "local":
+        if sandbox.isolation != "none" or sandbox.image:
+            raise BadInput(
+                f"{where} with deployment=local, isolation={sandbox.isolation}, image={sandbox.image!r}: it does not "
+                "isolate and has no image; set isolation=none for code you trust, else deployment=docker with an image"
+            )
+    elif sandbox.isolation != "auto" or not sandbox.image:
+        raise BadInput(
+            f"{where} with deployment=docker, isolation={sandbox.isolation}, image={sandbox.image!r}: it needs an "
+            "image, e.g. image=verl-ext-swerex, and isolates by the container: leave isolation=auto"
+        )
 
 
 def _files(value: Any) -> list[str]:
@@ -152,7 +182,7 @@ def _check_rows(file: Path, tools: str, sandbox: SandboxConfig) -> str | None:
     for text in (row.get("task") or "" for row in rows):
         if '"files":' not in text or not (task := task_from_json(text)).hidden.files:
             continue
-        if sandbox.backend == "fusion":
+        if sandbox.backend != "local":
             return f"holds task {task.task_id} with pytest files, which need verl_ext.sandbox.backend=local"
         if task.hidden.shared and not sandbox.shared:
             return (
