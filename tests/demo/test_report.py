@@ -98,7 +98,21 @@ def test_results_by_hand(run):
     assert found["timings"] == {"step_s_median": 4.0, "log_prob_gap_max_nats": 1e-6}
     assert found["stops"]["after"] == {"submitted": 1.0}
     assert found["bug_types"]["val/swap"] == {"before": 0.25, "after": 0.75, "sessions": 4}
+    assert found["behaviour"]["heldout_types"]["before"]["redundant_per_success"] == 0.0
     assert json.loads(json.dumps(found, allow_nan=False)) == found
+
+
+def test_behaviour_counts_redundant_actions_of_successful_sessions_only(tmp_path):
+    rows = [
+        dump_row("u_0_0", "a", 1.0, turns=4, redundant=2, hard_coded=0.0),
+        dump_row("u_1_0", "a", 1.0, turns=2, redundant=1, hard_coded=1.0),
+        dump_row("u_2_0", "a", 0.0, turns=6, redundant=5, hard_coded=0.0),
+    ]
+    write_rows(tmp_path / "0.jsonl", rows)
+    write_rows(tmp_path / "1.jsonl", rows[2:])
+    solved, failed = (results._behaviour(dumps.read_validation(tmp_path / f"{i}.jsonl")) for i in (0, 1))
+    assert solved == {"turns": 4, "redundant_per_success": 1.5, "hard_coded": pytest.approx(1 / 3)}
+    assert failed == {"turns": 6, "redundant_per_success": None, "hard_coded": 0.0}
 
 
 def test_a_task_without_sessions_in_one_evaluation_leaves_the_pairing(run):

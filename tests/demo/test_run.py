@@ -83,24 +83,30 @@ def test_command_evaluates_before_training_only_once(tasks_dir):
     assert plan.complete(a_plan)
 
 
-def test_command_composes_with_the_recipe(tasks_dir):
+@pytest.mark.parametrize("recipe", sorted(path.stem for path in plan.RECIPES.glob("*.yaml")))
+def test_command_composes_with_every_recipe(tasks_dir, recipe):
     """Every key that the demo sets exists in the recipe or in verl's configuration; paths with quotes survive."""
     from hydra import compose, initialize_config_dir
 
-    a_plan = _plan(tasks_dir, overrides=("actor_rollout_ref.actor.optim.lr=3e-4",))
+    a_plan = _plan(tasks_dir, recipe=recipe, overrides=("actor_rollout_ref.actor.optim.lr=3e-4",))
     files, runs = plan.evaluation_files(a_plan)
     argv = plan.command(a_plan, files, runs)
-    words = [word for word in argv[argv.index(plan.RECIPE) + 1 :] if not word.startswith("hydra.")]
+    words = [word for word in argv[argv.index(recipe) + 1 :] if not word.startswith("hydra.")]
     verl = Path(importlib.util.find_spec("verl").origin).parent  # by path: `pkg://` would import all of verl
     words.append(f"hydra.searchpath=[file://{verl}/trainer/config]")
     with initialize_config_dir(str(plan.RECIPES), version_base=None):
-        config = compose(plan.RECIPE, words)
+        config = compose(recipe, words)
     assert list(config.data.val_files) == [str(file) for file in files]
     assert config.trainer.default_local_dir == str(a_plan.out / "checkpoints")
     assert config.actor_rollout_ref.actor.optim.lr == 3e-4
     assert config.actor_rollout_ref.rollout.val_kwargs.n == 3
     assert (config.trainer.test_freq, config.trainer.total_training_steps, config.data.seed) == (4, 10, 3)
     assert config.trainer.device == "cpu"
+
+
+def test_unknown_recipe_is_refused_with_the_known_ones():
+    with pytest.raises(BadInput, match="--recipe bugfix_gipo is not one of bugfix_gigpo, bugfix_grpo"):
+        plan.check_recipe("bugfix_gipo")
 
 
 def test_ray_has_no_environment_variable_to_set_and_remove():
@@ -263,7 +269,8 @@ def test_other_settings_start_afresh_and_keep_the_earlier_run(monkeypatch, tasks
     out, tiny = tmp_path / "out", tasks_dir.parent / "tiny"
 
     def demo(seed: int) -> commands._Demo:
-        return commands._Demo(a_console(), seed, 10, 20, out, tasks_dir, tiny, ())
+        a_plan = plan.Plan(tasks_dir, tiny, out / "train", steps=10, seed=seed, sessions=20)
+        return commands._Demo(a_console(), a_plan, out, build_tasks=False, build_tiny=False)
 
     (out / "train" / "evaluation").mkdir(parents=True)  # the stage before writes there: no reason to start afresh
     first = demo(0)

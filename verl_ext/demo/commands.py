@@ -24,56 +24,54 @@ _VERL_EXT = [sys.executable, "-m", "verl_ext.cli"]
 @click.option("--seed", default=0, help="Of training: data order and sampling. Tasks and TinyAgent stay the same.")
 @click.option("--steps", default=50, help="Training steps.", type=click.IntRange(min=1))
 @click.option("--sessions", default=150, help="Least sessions for each split in an evaluation.", type=click.IntRange(1))
+@click.option("--recipe", default="bugfix_grpo", help="Name of a file in recipes/, e.g. bugfix_gigpo.")
 @click.option("--out", default="runs/demo", help="Folder of the run.", type=click.Path(path_type=Path))
 @click.option("--tasks", help="Existing tasks to use.  [default: built in runs/tasks]", type=click.Path(path_type=Path))
 @click.option("--tiny", help="Existing model to use.  [default: built in runs/tiny]", type=click.Path(path_type=Path))
 @click.argument("overrides", nargs=-1)
 def demo(
-    seed: int, steps: int, sessions: int, out: Path, tasks: Path | None, tiny: Path | None, overrides: tuple[str, ...]
+    seed: int,
+    steps: int,
+    sessions: int,
+    recipe: str,
+    out: Path,
+    tasks: Path | None,
+    tiny: Path | None,
+    overrides: tuple[str, ...],
 ) -> None:
     """Train TinyAgent to repair Python functions on this machine's CPU, with pass rates before and after.
 
-    OVERRIDES are Hydra overrides of recipes/bugfix_grpo.yaml, e.g. actor_rollout_ref.actor.optim.lr=3e-4. All files go
+    OVERRIDES are Hydra overrides of the recipe, e.g. actor_rollout_ref.actor.optim.lr=3e-4. All files go
     below the run's folder: report.json, curve.png, transcripts.md, train.log. Interrupted, the same command goes on
     where it was.
     """
     from rich.console import Console
 
+    from verl_ext.demo.plan import Plan, check_recipe
     from verl_ext.demo.stages import only_one
 
+    check_recipe(recipe)
     for override in overrides:
         if "=" not in override:
             raise BadInput(f"{override!r} is no override; write key=value, e.g. actor_rollout_ref.actor.optim.lr=3e-4")
-    console = Console(highlight=False)
+    plan = Plan(
+        tasks=tasks or Path("runs/tasks"),
+        model=tiny or Path("runs/tiny"),
+        out=out / "train",
+        steps=steps,
+        seed=seed,
+        sessions=sessions,
+        recipe=recipe,
+        overrides=overrides,
+    )
     with only_one(out):
-        _Demo(console, seed, steps, sessions, out, tasks, tiny, overrides).run()
+        _Demo(Console(highlight=False), plan, out, build_tasks=tasks is None, build_tiny=tiny is None).run()
 
 
 class _Demo:
-    def __init__(
-        self,
-        console: Any,
-        seed: int,
-        steps: int,
-        sessions: int,
-        out: Path,
-        tasks: Path | None,
-        tiny: Path | None,
-        overrides: tuple[str, ...],
-    ):
-        from verl_ext.demo.plan import Plan
-
-        self.console, self.out = console, out
-        self.built_tasks, self.built_tiny = tasks is None, tiny is None
-        self.plan = Plan(
-            tasks=tasks or Path("runs/tasks"),
-            model=tiny or Path("runs/tiny"),
-            out=out / "train",
-            steps=steps,
-            seed=seed,
-            sessions=sessions,
-            overrides=overrides,
-        )
+    def __init__(self, console: Any, plan: Any, out: Path, build_tasks: bool, build_tiny: bool):
+        self.console, self.plan, self.out = console, plan, out
+        self.built_tasks, self.built_tiny = build_tasks, build_tiny
         self.environ = {**os.environ, "VERL_PLATFORM": "cpu", "TOKENIZERS_PARALLELISM": "false"}
         self.seconds: dict[str, float] = {}
 

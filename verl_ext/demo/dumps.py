@@ -27,6 +27,8 @@ class EvalSession:
         prompt, response: Text that the policy read first, and everything after it.
         bug_type, stop: As the reward manager reported them.
         public_share: Share of public tests that passed at the end.
+        turns, redundant: Turns, and those whose action could change or reveal nothing.
+        hard_coded: An edit wrote a public test's expected value next to a test of its input.
     """
 
     task_id: str
@@ -36,6 +38,9 @@ class EvalSession:
     bug_type: str = ""
     stop: str = ""
     public_share: float = 0.0
+    turns: int = 0
+    redundant: int = 0
+    hard_coded: bool = False
 
 
 def read_validation(path: Path) -> list[EvalSession]:
@@ -59,6 +64,9 @@ def read_validation(path: Path) -> list[EvalSession]:
                     bug_type=row.get("bug_type") or "",
                     stop=row.get("stop") or "",
                     public_share=float(row.get("public_share") or 0.0),
+                    turns=int(row.get("turns") or 0),
+                    redundant=int(row.get("redundant") or 0),
+                    hard_coded=bool(row.get("hard_coded")),
                 )
                 uid, run, index = _key(row.get("uid"), number)
             except (ValueError, KeyError, TypeError) as error:

@@ -18,6 +18,7 @@ from verl_ext.types import BadInput
 
 RECIPES = Path(__file__).resolve().parent.parent.parent / "recipes"
 RECIPE = "bugfix_grpo"
+"""Unless the user names another."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class Plan:
         seed: Of data order and sampling.
         sessions: Least number of sessions for each split in an evaluation.
         evaluations: Evaluations after the first one, evenly spaced; the last one is after the last step.
+        recipe: Name of a file in ``recipes/``.
         overrides: Further Hydra overrides of the recipe, which win.
     """
 
@@ -42,6 +44,7 @@ class Plan:
     seed: int
     sessions: int = 400
     evaluations: int = 1
+    recipe: str = RECIPE
     overrides: tuple[str, ...] = ()
 
     @property
@@ -69,6 +72,7 @@ class Plan:
             "steps": self.steps,
             "seed": self.seed,
             "evaluations": self.evaluations,
+            "recipe": self.recipe,
             "overrides": list(self.overrides),
         }
 
@@ -127,14 +131,22 @@ def complete(plan: Plan) -> bool:
     return checkpoint_step(plan) >= plan.steps and plan.steps in validation_steps(plan.out / "validation")
 
 
+def check_recipe(name: str) -> None:
+    """Raises :class:`BadInput` when there is no such recipe."""
+    known = sorted(path.stem for path in RECIPES.glob("*.yaml"))
+    if not known:
+        raise BadInput(f"no recipes in {RECIPES}; run the demo from a clone (pip install -e .)")
+    if name not in known:
+        raise BadInput(f"--recipe {name} is not one of {', '.join(known)}")
+
+
 def command(plan: Plan, files: list[Path], runs: int) -> list[str]:
     """The command line of verl's trainer for this attempt.
 
     An attempt that goes on from a checkpoint repeats no evaluation that was written; one whose last checkpoint is the
     last step has only the last evaluation to make.
     """
-    if not (RECIPES / f"{RECIPE}.yaml").is_file():
-        raise BadInput(f"no recipe {RECIPES / RECIPE}.yaml; run the demo from a clone (pip install -e .)")
+    check_recipe(plan.recipe)
     written = validation_steps(plan.out / "validation")
     only_evaluate = checkpoint_step(plan) >= plan.steps
     settings = {
@@ -159,8 +171,8 @@ def command(plan: Plan, files: list[Path], runs: int) -> list[str]:
         "hydra.run.dir": _quoted(plan.out / "hydra"),
     }
     words = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in settings.items()]
-    trainer = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", str(RECIPES), "--config-name", RECIPE]
-    return [*trainer, *words, *plan.overrides]
+    trainer = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", str(RECIPES)]
+    return [*trainer, "--config-name", plan.recipe, *words, *plan.overrides]
 
 
 def environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:

@@ -32,6 +32,7 @@ def write_report(plan: Plan, out: Path, seconds: Mapping[str, float], console: C
     tasks = load_tasks(plan.tasks)
     splits = {task_id: task.split for task_id, task in tasks.items()}
     results = {
+        "recipe": plan.recipe,
         "seed": plan.seed,
         "overrides": list(plan.overrides),
         **collect(plan.out, splits, read_json(plan.tasks / "teacher.json") or {}),

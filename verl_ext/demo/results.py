@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 from rich.table import Table
@@ -30,8 +30,9 @@ def collect(train_dir: Path, splits: Mapping[str, str], teacher: Mapping[str, fl
 
     Returns:
         ``splits`` (per split: before, after, difference with 95 % intervals, sessions, teacher), ``validation`` (per
-        step and split), ``training`` (per step: reward), ``stops``, ``bug_types`` and ``timings`` (in seconds; start-up
-        and first evaluation as seen from outside).
+        step and split), ``training`` (per step: reward), ``stops``, ``behaviour`` (per split, before and after: turns
+        and hard-coding sessions, each a session; redundant actions a successful one), ``bug_types`` and ``timings`` (in
+        seconds; start-up and first evaluation as seen from outside).
     """
     steps = validation_steps(train_dir / "validation")
     if len(steps) < 2:
@@ -65,6 +66,13 @@ def collect(train_dir: Path, splits: Mapping[str, str], teacher: Mapping[str, fl
         },
         "training": {str(step): reward for step, reward in training.items()},
         "stops": {"before": _shares(before), "after": _shares(after)},
+        "behaviour": {
+            split: {
+                when: _behaviour([session for session in dump if splits[session.task_id] == split])
+                for when, dump in (("before", before), ("after", after))
+            }
+            for split in rows
+        },
         "bug_types": _by_bug_type(before, after, splits),
         "timings": {**_timings(metrics), **(read_json(train_dir / "clock.json") or {})},
     }
@@ -82,6 +90,15 @@ def _finite(estimate: Estimate) -> dict[str, Any]:
 def _shares(sessions: Sequence[EvalSession]) -> dict[str, float]:
     counts = Counter(session.stop or "unknown" for session in sessions)
     return {stop: count / len(sessions) for stop, count in sorted(counts.items())}
+
+
+def _behaviour(sessions: Sequence[EvalSession]) -> dict[str, float | None]:
+    solved = [session.redundant for session in sessions if session.passed]
+    return {
+        "turns": mean(session.turns for session in sessions),
+        "redundant_per_success": mean(solved) if solved else None,
+        "hard_coded": mean(session.hard_coded for session in sessions),
+    }
 
 
 def _by_bug_type(
