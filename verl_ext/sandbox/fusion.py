@@ -12,23 +12,19 @@ The server decides how well the code is shut in; SandboxFusion's isolation ``non
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import hashlib
 import json
-import os
 import secrets
-import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
 
-from verl_ext.sandbox import oracle, wire
+from verl_ext.sandbox import batch, oracle, wire
 from verl_ext.sandbox.base import Limits, Outcome
+from verl_ext.sandbox.places import Places
 from verl_ext.sandbox.slot import PolicyFault
 from verl_ext.types import BadInput, InfrastructureError, Tests, Verdict
 
@@ -110,7 +106,7 @@ class FusionSandbox:
                 raise BadInput(f"sandbox endpoint {url!r}: must begin with http:// or https://")
         self.limits = limits or Limits()
         self._endpoints = [_Endpoint(url) for url in endpoints]
-        self._places = _Places("\n".join(sorted(endpoints)), concurrency)
+        self._places = Places("fusion\n" + "\n".join(sorted(endpoints)), concurrency)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx.AsyncClient(headers=headers, limits=httpx.Limits(max_connections=None))
 
@@ -155,33 +151,11 @@ class FusionSandbox:
         limits: Limits,
     ) -> Outcome | None:
         """Asks what is left in one request; the outcome of a worker that was lost on the way, or None."""
-        load = {"op": "load", "sources": dict(sources), "module": module}
-        asked = [load, *questions[len(outcomes) :]]
-        asked = [{**question, "id": secrets.token_hex(8), "cpu": limits.cpu_seconds} for question in asked]
+        asked = batch.questions(sources, module, questions[len(outcomes) :], limits)
         result = await self._answered(asked, limits.call_seconds)
         text = (result.get("stdout") or "").encode("utf-8", "surrogatepass")
-        *lines, rest = text.split(b"\n")
-        lines = lines[1:]  # the first is the program's own
-        try:
-            match _reply(lines, 0, asked[0]["id"], result, rest, limits):
-                case {"ok": True}:
-                    pass
-                case {"exc": [str(name), str(why)]}:
-                    kind = "memory" if name == "MemoryError" else "import"
-                    lost = Outcome(error=f"{name}: {why}"[:400], failure=kind)
-                    outcomes += [lost] * (len(questions) - len(outcomes))
-                    return lost
-                case _:
-                    raise PolicyFault("protocol", "an answer of the wrong form")
-        except PolicyFault as fault:
-            return Outcome(error=str(fault), failure=fault.kind)
-        for index, question in enumerate(asked[1:], 1):
-            try:
-                outcomes.append(oracle.outcome_of(_reply(lines, index, question["id"], result, rest, limits)))
-            except PolicyFault as fault:
-                outcomes.append(Outcome(error=str(fault), failure=fault.kind))
-                return outcomes[-1]
-        return None
+        *lines, rest = text.split(b"\n")  # the first is the program's own
+        return batch.collect(lines[1:], asked, outcomes, _missing(result, rest), limits.output_bytes)
 
     async def _answered(self, asked: list[dict], seconds: float) -> dict[str, Any]:
         """The program's ``run_result``, from the first endpoint that really ran it."""
@@ -242,53 +216,12 @@ class FusionSandbox:
         raise InfrastructureError(f"no run: {message or reply!r}"[:300])
 
 
-class _Places:
-    """At most so many requests at a time from all processes of this user on this machine: a lock on a file for each."""
-
-    def __init__(self, name: str, count: int) -> None:
-        if count < 1:
-            raise BadInput(f"sandbox concurrency={count}: must be at least 1")
-        digest = hashlib.blake2b(name.encode(), digest_size=6).hexdigest()
-        self._folder = Path(tempfile.gettempdir(), f"verl-ext-fusion-{os.getuid()}-{digest}")
-        self._count = count
-
-    @asynccontextmanager
-    async def one(self) -> AsyncIterator[None]:
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        first, pause = secrets.randbelow(self._count), 0.002
-        while True:
-            for number in range(self._count):
-                fd = os.open(self._folder / str((first + number) % self._count), os.O_RDWR | os.O_CREAT, 0o600)
-                try:
-                    fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except OSError:
-                    os.close(fd)
-                    continue
-                try:
-                    yield
-                finally:
-                    os.close(fd)  # and so unlocks
-                return
-            await asyncio.sleep(pause)
-            pause = min(0.1, 2 * pause)
-
-
-def _reply(lines: list[bytes], index: int, token: str, result: dict, rest: bytes, limits: Limits) -> dict[str, Any]:
-    """The answer number ``index``; :class:`PolicyFault` with the reason when there is none."""
-    if index < len(lines):
-        if len(lines[index]) > limits.output_bytes:
-            raise PolicyFault("protocol", f"an answer of more than {limits.output_bytes} bytes")
-        try:
-            reply = wire.loads(lines[index], len(lines[index]))
-        except wire.WireError as error:
-            raise PolicyFault("protocol", f"the answer is {error}") from None
-        if type(reply) is not dict or reply.pop("id", None) != token:
-            raise PolicyFault("protocol", "an answer to no question")
-        return reply
+def _missing(result: Mapping[str, Any], rest: bytes) -> PolicyFault:
+    """Why an answer is not there."""
     if result.get("status") == "TimeLimitExceeded":
-        raise PolicyFault("timeout", "no answer in time")
+        return PolicyFault("timeout", "no answer in time")
     if result.get("return_code") in _STATUSES:
-        raise PolicyFault("timeout", "out of CPU time")
+        return PolicyFault("timeout", "out of CPU time")
     if rest:
-        raise PolicyFault("protocol", "an answer was cut: too long for the server, or the process ended")
-    raise PolicyFault("died", f"the worker ended with status {result.get('return_code')}")
+        return PolicyFault("protocol", "an answer was cut: too long for the server, or the process ended")
+    return PolicyFault("died", f"the worker ended with status {result.get('return_code')}")
