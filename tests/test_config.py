@@ -67,18 +67,44 @@ def recipe(**changes):
         }
     )
     for key, value in changes.items():
-        OmegaConf.update(base, key.replace("__", "."), value)
+        OmegaConf.update(base, key.replace("__", "."), value, force_add=True)
     return base
+
+
+GIGPO = {"algorithm__adv_estimator": "gigpo"}
 
 
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
         ({"trainer__use_v1": False}, "trainer.use_v1=false"),
-        ({"trainer__v1__trainer_mode": "sync"}, "set it to bugfix_sync"),
+        ({"trainer__v1__trainer_mode": "sync"}, "has no session metrics; set it to bugfix_sync or bugfix_colocate"),
         ({"reward__reward_manager__name": "naive"}, "set reward.reward_manager.name=verifier"),
         ({"actor_rollout_ref__rollout__n": 1}, "use 2 or more"),
         ({"actor_rollout_ref__rollout__calculate_log_probs": False}, "set it to true"),
+        ({"algorithm__credit": {"gamma": 0.9}}, "algorithm.adv_estimator=grpo does not read it"),
+        (
+            GIGPO | {"algorithm__credit": {"gama": 0.9}},
+            "algorithm.credit.gama is not a setting of gigpo; known are: gamma",
+        ),
+        (GIGPO | {"algorithm__credit": {"gamma": 1.5}}, "algorithm.credit.gamma=1.5: must be in (0, 1]"),
+        (GIGPO | {"algorithm__credit": {"gamma": "high"}}, "algorithm.credit.gamma='high': must be in (0, 1]"),
+        (
+            GIGPO | {"algorithm__credit": {"step_weight": -1}},
+            "algorithm.credit.step_weight=-1: must be a finite number",
+        ),
+        (
+            GIGPO | {"algorithm__credit": {"step_norm": "max"}},
+            "algorithm.credit.step_norm='max': must be mean or mean_std",
+        ),
+        (GIGPO | {"algorithm__gamma": 0.9}, "set algorithm.credit.gamma, which is over turns"),
+        (GIGPO | {"algorithm__norm_adv_by_std_in_grpo": False}, "set algorithm.credit.episode_norm"),
+        (GIGPO | {"actor_rollout_ref__rollout__n": 1}, "gigpo compares the sessions of a group; use 2 or more"),
+        (
+            GIGPO | {"trainer__v1__trainer_mode": "sync"},
+            "has no turns for algorithm.adv_estimator=gigpo; set it to bugfix",
+        ),
+        ({"algorithm__adv_estimator": "potential", "algorithm__credit": {"step_weight": 1.0}}, "setting of potential"),
         ({"trainer__device": "cuda"}, "for a CPU run use both"),
         ({}, "nowhere/model holds no config.json; run: verl-ext tiny build"),
     ],
@@ -97,6 +123,20 @@ def test_missing_data_names_the_command(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         validate_or_exit(recipe(actor_rollout_ref__model__path=str(tmp_path)))
     assert "nowhere/train.parquet does not exist; run: verl-ext tasks build" in capsys.readouterr().err
+
+
+def test_an_estimator_of_ours_needs_a_trainer_of_ours_with_any_agent_loop(capsys):
+    config = recipe(
+        trainer__v1__trainer_mode="sync", actor_rollout_ref__rollout__agent__default_agent_loop="tool_agent"
+    )
+    del config["verl_ext"]
+    validate_or_exit(config)  # verl's own estimator: not our business
+    config.algorithm.adv_estimator = "potential"
+    with pytest.raises(SystemExit):
+        validate_or_exit(config)
+    assert "no turns for algorithm.adv_estimator=potential; set it to bugfix_sync" in capsys.readouterr().err
+    config.trainer.v1.trainer_mode = "bugfix_sync"
+    validate_or_exit(config)
 
 
 def test_other_recipes_pass_untouched():

@@ -195,16 +195,30 @@ def _check_rows(file: Path, tools: str, sandbox: SandboxConfig) -> str | None:
 def validate(config: DictConfig) -> None:
     """Refuse, in one line, what cannot work; called before verl's own validation, so before any worker starts.
 
-    Runs for configurations that use our parts (agent loop ``bugfix``); others pass untouched.
+    Runs for configurations that use our parts (agent loop ``bugfix``, an estimator of ours); others pass untouched.
     """
+    from verl_ext.trainer.settings import ESTIMATORS, TRAINERS, credit_settings
+
     rollout = OmegaConf.select(config, "actor_rollout_ref.rollout")
-    if rollout is None or ("verl_ext" not in config and rollout.agent.default_agent_loop != "bugfix"):
+    estimator = OmegaConf.select(config, "algorithm.adv_estimator")
+    if rollout is None:
+        return
+    bugfix = "verl_ext" in config or rollout.agent.default_agent_loop == "bugfix"
+    if not bugfix and estimator not in ESTIMATORS:
         return
     parsed = parse(config)
     if not config.trainer.use_v1:
         raise BadInput("trainer.use_v1=false: verl_ext works with verl's V1 trainer only; set trainer.use_v1=true")
-    if (mode := config.trainer.v1.trainer_mode) != "bugfix_sync":
-        raise BadInput(f"trainer.v1.trainer_mode={mode} has no session metrics; set it to bugfix_sync")
+    if (mode := config.trainer.v1.trainer_mode) not in TRAINERS:
+        lacks = f"turns for algorithm.adv_estimator={estimator}" if estimator in ESTIMATORS else "session metrics"
+        raise BadInput(f"trainer.v1.trainer_mode={mode} has no {lacks}; set it to {' or '.join(TRAINERS)}")
+    credit_settings(config.algorithm)
+    if estimator in ("grpo", *ESTIMATORS) and rollout.n < 2:
+        raise BadInput(
+            f"actor_rollout_ref.rollout.n={rollout.n}: {estimator} compares the sessions of a group; use 2 or more"
+        )
+    if not bugfix:
+        return
     if config.reward.reward_manager.name != "verifier":
         raise BadInput(
             f"reward.reward_manager.name={config.reward.reward_manager.name!r} cannot grade the bugfix agent loop; "
@@ -216,8 +230,6 @@ def validate(config: DictConfig) -> None:
         )
     if not rollout.multi_turn.max_assistant_turns:
         raise BadInput("actor_rollout_ref.rollout.multi_turn.max_assistant_turns is not set; give the turn limit")
-    if config.algorithm.adv_estimator == "grpo" and rollout.n < 2:
-        raise BadInput(f"actor_rollout_ref.rollout.n={rollout.n}: grpo compares the sessions of a group; use 2 or more")
     on_cpu = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
     if (config.trainer.device == "cpu") != on_cpu:
         raise BadInput(

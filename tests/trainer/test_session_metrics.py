@@ -2,8 +2,8 @@
 
 import pytest
 
-pytest.importorskip("verl")
-from verl_ext.trainer.mixin import only_sessions, session_metrics
+from verl_ext.trainer.metrics import only_sessions, session_metrics, step_group_metrics
+from verl_ext.trainer.turns import Row
 
 
 def turn(tool="edit", valid=True, redundant=False, hard_coded=False):
@@ -34,6 +34,37 @@ def test_by_hand():
     assert metrics["session/tool/none"] == 0.25 and metrics["session/tool/edit"] == 1.25
     assert metrics["session/degenerate_groups"] == 0.5  # group b: both 0
     assert not [key for key in metrics if "error" in key or "aborted" in key]
+    assert metrics["session/redundant_per_success"] == 0.0
+
+
+def test_redundant_actions_are_counted_in_sessions_that_succeeded():
+    sessions = [
+        fields([turn(redundant=True), turn(redundant=True), turn("submit")], "submitted"),
+        fields([turn(redundant=True), turn("submit")], "submitted"),
+        fields([turn(redundant=True)] * 6, "max_turns"),
+    ]
+    scores = [1.0, 1.0, 0.0]
+    assert session_metrics(sessions, ["a"] * 3, scores)["session/redundant_per_success"] == 1.5
+    assert "session/redundant_per_success" not in session_metrics(sessions, ["a"] * 3, [0.0] * 3)
+
+
+def test_step_groups_by_hand():
+    def a_turn(index, anchor, action):
+        return {"index": index, "anchor": anchor, "action": action, "reward": 0.0}
+
+    rows = [
+        Row("g_0_0", (a_turn(0, "start", "edit"), a_turn(1, "x", "submit"))),
+        Row("g_1_0", (a_turn(0, "start", "test"), a_turn(1, "start", "edit"), a_turn(2, "y", "submit"))),
+        Row("h_0_0", (a_turn(0, "start", "edit"),)),  # the same text in another group is another state
+        Row("pad_0_0", ()),
+    ]
+    assert step_group_metrics(rows) == {
+        "step_groups/groups": 4.0,
+        "step_groups/repeated_groups": 1.0,
+        "step_groups/contested_groups": 1.0,
+        "step_groups/repeated_turns": 0.5,
+        "step_groups/contested_turns": 0.5,
+    }
 
 
 def test_the_only_session_of_a_group_is_found():

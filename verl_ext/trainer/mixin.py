@@ -1,13 +1,13 @@
-"""What every verl_ext trainer adds to a V1 trainer: session metrics, the exactness check, a session dump, a quick poll.
+"""What every verl_ext trainer adds to a V1 trainer: turn-level credit, session metrics, the exactness check, a session
+dump, a quick poll.
 
-A mixin over verl's trainer classes (``sync`` now; the asynchronous modes take the same one). It changes no numbers: the
-batch, the advantages and the update are verl's.
+A mixin over verl's trainer classes. Without a turn-level estimator it changes no numbers: the batch, the advantages and
+the update are verl's.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -18,63 +18,16 @@ from tensordict import TensorDict
 from verl.workers.utils.padding import response_to_nested
 
 from verl_ext.config import parse
-from verl_ext.gym.flags import FLAGS
 from verl_ext.plugin import cpu_platform
-from verl_ext.types import StopReason
+from verl_ext.trainer.estimators import Turns, turns_at_hand
+from verl_ext.trainer.metrics import only_sessions, session_metrics, step_group_metrics
+from verl_ext.trainer.settings import ESTIMATORS, credit_settings
+from verl_ext.trainer.turns import rows_with_turns
 
 
 def rows_of(column: Any) -> list[Any]:
     """A TransferQueue column as a list of rows, whatever container the backend answers with."""
     return [getattr(row, "data", row) if not isinstance(row, torch.Tensor) else row for row in list(column)]
-
-
-def session_metrics(extra_fields: list[dict[str, Any]], groups: list[str], scores: list[float]) -> dict[str, float]:
-    """Means over a step's sessions.
-
-    Args:
-        extra_fields: One entry a session, as the agent loop wrote them.
-        groups: Group id of each session (verl's ``uid``).
-        scores: Reward of each session.
-
-    Returns:
-        ``session/*``: turns, invalid and redundant actions a session, shares of stop reasons, flags and tools, seconds
-        in the sandbox, and the share of groups whose sessions all have the same reward (they teach GRPO nothing).
-    """
-    records = [fields["session"] for fields in extra_fields]
-    turns = [record["turns"] for record in records]
-    tools = Counter(turn["tool"] or "none" for session in turns for turn in session)
-    stops = Counter(record["stop"] for record in records)
-    by_group: dict[str, set[float]] = {}
-    for group, score in zip(groups, scores, strict=True):
-        by_group.setdefault(group, set()).add(score)
-    metrics = {
-        "session/turns": np.mean([len(session) for session in turns]),
-        "session/invalid": np.mean([sum(not turn["valid"] for turn in session) for session in turns]),
-        "session/redundant": np.mean([sum(turn["redundant"] for turn in session) for session in turns]),
-        "session/hard_coded": np.mean([any(turn["hard_coded"] for turn in session) for session in turns]),
-        "session/public_share": np.mean([fields["public_share"] for fields in extra_fields]),
-        "session/sandbox_s": np.mean([record["sandbox_s"] for record in records]),
-        "session/generate_s": np.mean([record["generate_s"] for record in records]),
-        "session/degenerate_groups": np.mean([len(rewards) == 1 for rewards in by_group.values()]),
-    }
-    for reason in StopReason:
-        if not reason.infrastructure:
-            metrics[f"session/stop/{reason}"] = stops[reason] / len(records)
-    flagged = Counter(flag for fields in extra_fields for flag in fields["flags"])
-    for flag in FLAGS:
-        metrics[f"session/flag/{flag}"] = flagged[flag] / len(records)
-    for tool, count in sorted(tools.items()):
-        metrics[f"session/tool/{tool}"] = count / len(records)
-    return {key: float(value) for key, value in metrics.items()}
-
-
-def only_sessions(keys: list[str], padding: list[bool]) -> list[str]:
-    """Keys of the real rows whose group has no other session; a key is ``{group}_{session}_{row}``."""
-    rows: dict[str, list[str]] = {}
-    for key, pad in zip(keys, padding, strict=True):
-        if not pad:
-            rows.setdefault(key.split("_")[0], []).append(key)
-    return [key for group in rows.values() if len({key.rsplit("_", 1)[0] for key in group}) == 1 for key in group]
 
 
 class SessionTrainerMixin:
@@ -92,6 +45,7 @@ class SessionTrainerMixin:
 
     def __init__(self, config: Any):
         self.ours = parse(config)
+        credit_settings(config.algorithm)
         super().__init__(config=config)
         self.replay_buffer.poll_interval = self.ours.poll_interval_s
 
@@ -115,6 +69,16 @@ class SessionTrainerMixin:
         return batch
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        if self.config.algorithm.adv_estimator in ESTIMATORS:
+            data = tq.kv_batch_get(
+                keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "rm_scores"]
+            )
+            padding = [tag.get("is_padding", False) for tag in batch.tags]
+            rows = rows_with_turns(batch.keys, padding, rows_of(data["extra_fields"]))
+            with turns_at_hand(Turns(rows, data["rm_scores"].to_padded_tensor(0.0))) as turns:
+                batch = super()._compute_advantage(batch, metrics)
+            metrics.update(turns.metrics)
+            return batch
         batch = super()._compute_advantage(batch, metrics)
         # verl gives the only session of a group its raw reward as advantage. When infrastructure took the others there
         # is no baseline to compare it with, and nothing to learn.
@@ -152,6 +116,7 @@ class SessionTrainerMixin:
         extra_fields = rows_of(data["extra_fields"])
         scores = [float(row.sum()) for row in data["rm_scores"].unbind()]
         metrics.update(session_metrics(extra_fields, [str(uid) for uid in rows_of(data["uid"])], scores))
+        metrics.update(step_group_metrics(rows_with_turns(keys, [False] * len(keys), extra_fields)))
         expected = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
         sessions = {key.rsplit("_", 1)[0] for key in keys}
         metrics["session/left_out"] = expected - len(sessions)

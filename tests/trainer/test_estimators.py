@@ -1,0 +1,157 @@
+"""Estimators through verl's own advantage step: ``PPOTrainer._compute_advantage``, with rows in a dictionary instead of
+TransferQueue."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from omegaconf import OmegaConf
+
+pytest.importorskip("verl")
+from transfer_queue import KVBatchMeta
+from verl.trainer.ppo.core_algos import FixedKLController, get_adv_estimator_fn
+from verl.trainer.ppo.v1 import trainer_base
+from verl.utils.tensordict_utils import list_of_dict_to_tensordict
+
+from verl_ext.trainer import mixin
+from verl_ext.trainer.sync import BugFixTrainerSync
+from verl_ext.types import BadInput
+
+
+class Rows(dict):
+    """The three calls of TransferQueue that the advantage step makes, over a dictionary of rows."""
+
+    def kv_batch_get(self, keys, partition_id, select_fields):
+        return list_of_dict_to_tensordict(
+            [{name: self[key][name] for name in select_fields if name in self[key]} for key in keys]
+        )
+
+    def kv_batch_put(self, keys, partition_id, fields):
+        for i, key in enumerate(keys):
+            self[key].update({name: fields[name][i] for name in fields.keys()})  # noqa: SIM118 a TensorDict
+        return KVBatchMeta(partition_id=partition_id, keys=keys, tags=[self[key]["tag"] for key in keys])
+
+
+def row(group: str, score: float, spans: list[tuple[int, int]], anchors: str, kl: float = 0.0, padding=False) -> dict:
+    """A row whose turns have the given spans; the trainer's log-prob of each token is ``kl`` above the reference's."""
+    length = spans[-1][1]
+    mask = torch.zeros(length, dtype=torch.int64)
+    turns = []
+    for index, ((start, end), anchor) in enumerate(zip(spans, anchors, strict=True)):
+        mask[start:end] = 0 if padding else 1
+        entry = {"index": index, "start": start, "end": end, "anchor": anchor, "action": str(index), "valid": True}
+        turns.append(entry | {"reward": 0.0, "potential": 0.0})
+    scores = torch.zeros(length)
+    scores[-1] = score
+    log_probs = torch.full((length,), -1.0) * mask
+    return {
+        "uid": group,
+        "response_mask": mask,
+        "rm_scores": scores,
+        "rollout_log_probs": log_probs.clone(),
+        "old_log_probs": log_probs,
+        "ref_log_prob": log_probs - kl * mask,
+        "extra_fields": {"session": {"turns": turns}},
+        "tag": {"is_padding": padding},
+    }
+
+
+def rows() -> Rows:
+    """Two sessions of a group, two turns each; padding that copies the first one's fields; a session left alone."""
+    return Rows(
+        {
+            "g_0_0": row("g", 1.0, [(0, 2), (4, 6)], "ax"),
+            "g_1_0": row("g", 0.0, [(0, 3), (4, 5)], "ay"),
+            "pad_0_0": row("pad", 0.0, [(0, 1)], "a", padding=True),
+            "h_0_0": row("h", 1.0, [(0, 1)], "a"),
+        }
+    )
+
+
+def advantages(store: Rows, monkeypatch, **algorithm) -> tuple[dict[str, list[float]], dict[str, float]]:
+    """What the trainer writes for each row, rounded, and its metrics."""
+    monkeypatch.setattr(trainer_base, "tq", store)
+    monkeypatch.setattr(mixin, "tq", store)
+    trainer = BugFixTrainerSync.__new__(BugFixTrainerSync)
+    base = {"adv_estimator": "gigpo", "gamma": 1.0, "lam": 1.0, "use_kl_in_reward": False}
+    trainer.config = OmegaConf.create(
+        {"algorithm": base | algorithm, "actor_rollout_ref": {"rollout": {"n": 2}}}, flags={"allow_objects": True}
+    )
+    trainer.kl_ctrl_in_reward = FixedKLController(0.1)
+    batch = KVBatchMeta(partition_id="train", keys=list(store), tags=[fields["tag"] for fields in store.values()])
+    metrics: dict[str, float] = {}
+    trainer._compute_advantage(batch, metrics)
+    return {key: [round(value, 6) for value in fields["advantages"].tolist()] for key, fields in store.items()}, metrics
+
+
+CREDIT = {"gamma": 0.5, "episode_norm": "mean", "step_norm": "mean"}
+
+
+def test_gigpo_by_hand(monkeypatch):
+    found, metrics = advantages(rows(), monkeypatch, credit=CREDIT)
+    # Episode: 1 and 0 about 0.5. Step, on anchor a: discounted 0.5 and 0 about 0.25; x and y are visited once.
+    assert found["g_0_0"] == [0.75, 0.75, 0, 0, 0.5, 0.5]
+    assert found["g_1_0"] == [-0.75, -0.75, -0.75, 0, -0.5]
+    assert found["pad_0_0"] == [0] and found["h_0_0"] == [0]  # nothing to compare a lone session with
+    assert (metrics["credit/lone_groups"], metrics["credit/degenerate_groups"], metrics["credit/groups"]) == (1, 0, 2)
+
+
+def test_potential_sees_the_states_it_went_through(monkeypatch):
+    store = rows()
+    for key, potentials in (("g_0_0", (0.25, 0.75)), ("g_1_0", (0.25, 0.0))):
+        for turn, value in zip(store[key]["extra_fields"]["session"]["turns"], potentials, strict=True):
+            turn["potential"] = value
+    found, _ = advantages(store, monkeypatch, adv_estimator="potential", credit={"lam": 0.0, "gamma": 1.0})
+    # With lam=0 a turn has its own step in potential: +0.5 then 1 - 0.75, against -0.25 then 0.
+    better = found["g_0_0"][0] - found["g_0_0"][-1]
+    assert better == pytest.approx(0.5 - 0.25)
+    assert found["g_1_0"][0] - found["g_1_0"][-1] == pytest.approx(-0.25)
+    assert found["g_0_0"][2:4] == [0, 0] and found["pad_0_0"] == [0]
+
+
+def test_kl_penalty_in_the_reward_is_seen(monkeypatch):
+    store = rows()
+    store["g_0_0"]["ref_log_prob"] = row("g", 1.0, [(0, 2), (4, 6)], "ax", kl=1.0)["ref_log_prob"]
+    found, metrics = advantages(
+        store, monkeypatch, credit=CREDIT | {"step_weight": 0.0}, use_kl_in_reward=True, kl_penalty="kl"
+    )
+    # Four tokens of 0.1 off the winner's reward: 0.6 and 0 about 0.3.
+    assert found["g_0_0"] == [0.3, 0.3, 0, 0, 0.3, 0.3] and found["g_1_0"][0] == -0.3
+    assert metrics["actor/reward_kl_penalty_coeff"] == 0.1
+    assert store["g_0_0"]["token_level_rewards"].sum().item() == pytest.approx(0.6)
+
+
+def test_rollout_correction_weighs_and_rejects_as_for_any_estimator(monkeypatch):
+    store = rows()
+    store["g_0_0"]["rollout_log_probs"] = store["g_0_0"]["old_log_probs"] - math.log(1.5)
+    store["g_1_0"]["rollout_log_probs"] = (
+        store["g_1_0"]["old_log_probs"] - math.log(4.0) * store["g_1_0"]["response_mask"]
+    )
+    correction = {
+        "rollout_is": "token",
+        "rollout_is_threshold": 2.0,
+        "rollout_rs": "token_k1",
+        "rollout_rs_threshold": "0.5_3.0",
+    }
+    found, _ = advantages(store, monkeypatch, credit=CREDIT, rollout_correction=correction)
+    assert store["g_0_0"]["rollout_is_weights"].tolist() == pytest.approx([1.5, 1.5, 0, 0, 1.5, 1.5])
+    # Rejected tokens leave the loss; the session's reward stays in the group's statistics.
+    assert store["g_1_0"]["response_mask"].sum() == 0 and found["g_1_0"] == [0] * 5
+    assert found["g_0_0"] == [0.75, 0.75, 0, 0, 0.5, 0.5]
+
+
+def test_an_estimator_called_without_turns_says_which_trainer_to_set():
+    for name in ("gigpo", "potential"):
+        with pytest.raises(
+            BadInput, match=rf"adv_estimator={name} .* set trainer.v1.trainer_mode to one of bugfix_sync"
+        ):
+            get_adv_estimator_fn(name)(torch.zeros(1, 2), torch.ones(1, 2), SimpleNamespace(), index=["g"])
+
+
+def test_grpo_stays_verls(monkeypatch):
+    found, metrics = advantages(rows(), monkeypatch, adv_estimator="grpo", norm_adv_by_std_in_grpo=False)
+    assert found["g_0_0"] == [0.5, 0.5, 0, 0, 0.5, 0.5] and found["h_0_0"] == [0]
+    assert not [name for name in metrics if name.startswith("credit/")]

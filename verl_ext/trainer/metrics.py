@@ -1,0 +1,82 @@
+"""What a step's sessions did, as numbers. Pure; no verl, no Ray."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from verl_ext.credit import TurnTable, anchor_stats
+from verl_ext.gym.flags import FLAGS
+from verl_ext.trainer.turns import Row
+from verl_ext.types import StopReason
+
+
+def session_metrics(extra_fields: list[dict[str, Any]], groups: list[str], scores: list[float]) -> dict[str, float]:
+    """Means over a step's sessions.
+
+    Args:
+        extra_fields: One entry a session, as the agent loop wrote them.
+        groups: Group id of each session (verl's ``uid``).
+        scores: Reward of each session.
+
+    Returns:
+        ``session/*``: turns, invalid and redundant actions a session, redundant ones a successful session, shares of
+        stop reasons, flags and tools, seconds in the sandbox, and the share of groups whose sessions all have the same
+        reward (they teach GRPO nothing).
+    """
+    records = [fields["session"] for fields in extra_fields]
+    turns = [record["turns"] for record in records]
+    tools = Counter(turn["tool"] or "none" for session in turns for turn in session)
+    stops = Counter(record["stop"] for record in records)
+    by_group: dict[str, set[float]] = {}
+    for group, score in zip(groups, scores, strict=True):
+        by_group.setdefault(group, set()).add(score)
+    metrics = {
+        "session/turns": np.mean([len(session) for session in turns]),
+        "session/invalid": np.mean([sum(not turn["valid"] for turn in session) for session in turns]),
+        "session/redundant": np.mean([sum(turn["redundant"] for turn in session) for session in turns]),
+        "session/hard_coded": np.mean([any(turn["hard_coded"] for turn in session) for session in turns]),
+        "session/public_share": np.mean([fields["public_share"] for fields in extra_fields]),
+        "session/sandbox_s": np.mean([record["sandbox_s"] for record in records]),
+        "session/generate_s": np.mean([record["generate_s"] for record in records]),
+        "session/degenerate_groups": np.mean([len(rewards) == 1 for rewards in by_group.values()]),
+    }
+    solved = [turns[i] for i, score in enumerate(scores) if score >= 1.0]
+    if solved:
+        redundant = [sum(turn["redundant"] for turn in session) for session in solved]
+        metrics["session/redundant_per_success"] = np.mean(redundant)
+    for reason in StopReason:
+        if not reason.infrastructure:
+            metrics[f"session/stop/{reason}"] = stops[reason] / len(records)
+    flagged = Counter(flag for fields in extra_fields for flag in fields["flags"])
+    for flag in FLAGS:
+        metrics[f"session/flag/{flag}"] = flagged[flag] / len(records)
+    for tool, count in sorted(tools.items()):
+        metrics[f"session/tool/{tool}"] = count / len(records)
+    return {key: float(value) for key, value in metrics.items()}
+
+
+def only_sessions(keys: list[str], padding: list[bool]) -> list[str]:
+    """Keys of the real rows whose group has no other session; a key is ``{group}_{session}_{row}``."""
+    rows: dict[str, list[str]] = {}
+    for key, pad in zip(keys, padding, strict=True):
+        if not pad:
+            rows.setdefault(key.split("_")[0], []).append(key)
+    return [key for group in rows.values() if len({key.rsplit("_", 1)[0] for key in group}) == 1 for key in group]
+
+
+def step_group_metrics(rows: Sequence[Row]) -> dict[str, float]:
+    """``step_groups/*`` of a batch, whatever its estimator: how often sessions of a group meet in a state, and differ.
+
+    A turn can only be compared with others on the same sources (a repeated step group), and only where they did
+    something else does that rank actions (a contested one).
+    """
+    turns = [(*row.session, turn) for row in rows for turn in row.turns]
+    groups, sessions, records = zip(*turns, strict=True)
+    columns = ([record[name] for record in records] for name in ("index", "anchor", "reward"))
+    found = anchor_stats(TurnTable.from_columns(groups, sessions, *columns), [record["action"] for record in records])
+    return {f"step_groups/{name}": float(value) for name, value in asdict(found).items()}
