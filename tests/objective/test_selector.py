@@ -104,3 +104,9 @@ def test_errors_name_what_is_missing():
         after_observation(torch.ones(1, 3), 0, True)
     with pytest.raises(ValueError, match="offsets"):
         after_observation(torch.ones(3), 1, True)
+
+
+def test_a_nested_answer_pads_to_its_longest_row_and_not_to_all_rows():
+    values, offsets = packed([[1, 0, 1], [1, 1], [0, 1, 1, 1]])
+    found = after_observation(torch.nested.nested_tensor_from_jagged(values, offsets), 1, False)
+    assert found.to_padded_tensor(False).shape == (3, 4)

@@ -43,7 +43,7 @@ def ppo_loss_with_entropy_bonus(
     entropy = no_padding_2_padding(model_output["entropy"], data)
     weight = data[WEIGHT]
     if weight.is_nested:
-        weight = weight.to_padded_tensor(0.0)
+        weight = weight.to_padded_tensor(0.0, output_size=entropy.shape)
     selected = weight > 0
     # Without a selected token the bonus is 0; agg_loss would say 0/0 in a mini-batch that has no token at all.
     if not selected.any():

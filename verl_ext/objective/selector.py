@@ -71,6 +71,11 @@ def _flat(tensor: torch.Tensor, offsets: torch.Tensor | None) -> tuple[torch.Ten
 
 
 def _like(values: torch.Tensor, template: torch.Tensor) -> torch.Tensor:
-    if template.is_nested:
-        return torch.nested.nested_tensor_from_jagged(values, template.offsets())
-    return values.reshape(template.shape)
+    return jagged_like(values, template) if template.is_nested else values.reshape(template.shape)
+
+
+def jagged_like(values: torch.Tensor, template: torch.Tensor) -> torch.Tensor:
+    """A nested tensor with the rows of ``template``, which knows its longest row; without, it would pad to all rows."""
+    lengths = template.offsets().diff()
+    shortest, longest = int(lengths.min()), int(lengths.max())
+    return torch.nested.nested_tensor_from_jagged(values, template.offsets(), min_seqlen=shortest, max_seqlen=longest)

@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from verl.trainer.ppo.core_algos import agg_loss
 from verl.utils import tensordict_utils as tu
 
-from verl_ext.objective.selector import after_observation
+from verl_ext.objective.selector import after_observation, jagged_like
 from verl_ext.objective.settings import EntropyConfig
 
 # What agg_loss divides by is the same for both masks and cancels in the ratio of the totals.
@@ -89,7 +89,9 @@ def bonus_weights(
     coeff = settings.at(step)
     padded = (coeff * factors[mini_batch].unsqueeze(-1) * selected).float()
     if response_mask.is_nested:
-        column = torch.nested.nested_tensor_from_jagged(padded[_inside(response_mask)], response_mask.offsets())
+        lengths = response_mask.offsets().diff()
+        inside = torch.arange(padded.shape[1]) < lengths.unsqueeze(-1)
+        column = jagged_like(padded[inside], response_mask)
     else:
         column = padded
     return column, {
@@ -105,9 +107,7 @@ def _total(mask: torch.Tensor, loss_agg_mode: str) -> float:
 
 
 def _padded(mask: torch.Tensor) -> torch.Tensor:
-    return (mask.to_padded_tensor(0) if mask.is_nested else mask) != 0
-
-
-def _inside(nested: torch.Tensor) -> torch.Tensor:
-    lengths = nested.offsets().diff()
-    return torch.arange(int(lengths.max())) < lengths.unsqueeze(-1)
+    if mask.is_nested:
+        lengths = mask.offsets().diff()
+        mask = mask.to_padded_tensor(0, output_size=(len(lengths), int(lengths.max())))
+    return mask != 0
