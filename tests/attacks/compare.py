@@ -9,7 +9,10 @@ is still made where the solution runs, which is what is compared here:
 - ``log``: its output says ``N passed`` and neither ``failed`` nor ``error``;
 - ``report``: its JUnit file has a test, and no failure, error or skip;
 - ``asserts``: the solution with asserts behind it, in one file, ended with 0 (functions and classes only);
-- ``verl prime_code``: verl 0.9.1's local grader of calls says that all of them agree (functions only).
+- ``verl prime_code``: verl 0.9.1's local grader of calls says that all of them agree (functions only);
+- ``verl sandbox_fusion``: verl's grader of calls on a SandboxFusion server says so, the server being `verl-ext sandbox
+  serve` with this project's isolation (functions only);
+- ``shared``: this sandbox's own mode of lower trust, pytest and must-fail tests in the solution's process.
 """
 
 from __future__ import annotations
@@ -18,11 +21,14 @@ import asyncio
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import xml.etree.ElementTree as ElementTree
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,9 +37,11 @@ from tests.attacks.test_attacks import LIMITS, host
 from verl_ext.progress import bar
 from verl_ext.sandbox import backend, open_sandbox
 from verl_ext.sandbox.oracle import describe
+from verl_ext.types import Tests
 
-GRADERS = ("exit code", "log", "report", "asserts", "verl prime_code")
+GRADERS = ("exit code", "log", "report", "asserts", "verl prime_code", "verl sandbox_fusion", "shared")
 _SECONDS = 10
+_PORT = 8792
 _PRIME = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -61,7 +69,7 @@ def _jailed(work: Path, argv: list[str]) -> tuple[int, str]:
 
 
 def graded(shape: Shape, sources: dict[str, str]) -> dict[str, bool]:
-    """What each grader that can grade this shape says."""
+    """What each grader that runs as a program, and can grade this shape, says."""
     said = {}
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
@@ -83,16 +91,44 @@ def graded(shape: Shape, sources: dict[str, str]) -> dict[str, bool]:
     if shape is FUNCTION:
         with tempfile.TemporaryDirectory() as folder:
             work = Path(folder)
-            cases = {
-                "fn_name": "add",
-                "inputs": ["\n".join(map(json.dumps, case.args)) for case in shape.tests.cases],
-                "outputs": [json.dumps(case.expected) for case in shape.tests.cases],
-            }
-            (work / "cases.json").write_text(json.dumps(cases))
+            (work / "cases.json").write_text(json.dumps(_calls(shape)))
             (work / "solution.py").write_text(sources["solution.py"], errors="surrogatepass")
             place = Path(find_spec("verl").submodule_search_locations[0]) / "utils" / "reward_score"
             said["verl prime_code"] = "PRIME True" in _jailed(work, [sys.executable, "-c", _PRIME, str(place)])[1]
     return said
+
+
+def _calls(shape: Shape) -> dict:
+    """Cases in the form that verl's graders of calls read."""
+    return {
+        "fn_name": "add",
+        "inputs": ["\n".join(map(json.dumps, case.args)) for case in shape.tests.cases],
+        "outputs": [json.dumps(case.expected) for case in shape.tests.cases],
+    }
+
+
+@contextmanager
+def _serving():
+    """Our server for verl's grader, which says 1.0 where every call agrees."""
+    from verl.utils.reward_score.sandbox_fusion import compute_score
+
+    argv = [sys.executable, "-m", "verl_ext.cli", "sandbox", "serve", "--port", str(_PORT)]
+    server = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def passes(shape: Shape, sources: dict[str, str]) -> bool:
+        code = f"```python\n{sources['solution.py']}\n```"
+        return compute_score(f"http://127.0.0.1:{_PORT}/run_code", None, 1024, code, _calls(shape))[0] == 1.0
+
+    try:
+        while True:
+            with suppress(OSError):
+                socket.create_connection(("127.0.0.1", _PORT)).close()
+                break
+            time.sleep(0.1)
+        yield passes
+    finally:
+        server.terminate()
+        server.wait(30)
 
 
 def _assert(case) -> str:
@@ -113,12 +149,15 @@ def _report(path: Path) -> bool:
         return False
 
 
-async def _ours(attacks) -> list[bool]:
+async def _ours(attacks) -> list[tuple[bool, bool]]:
+    """Whether each passes here, and in shared mode."""
     sandbox = await open_sandbox(workers=2)
     try:
         with host() as values:
-            grades = [sandbox.grade(attack.filled(**values), attack.shape.tests, LIMITS) for attack in attacks]
-            return [verdict.passed for verdict in await asyncio.gather(*grades)]
+            ways = [lambda shape: shape.tests, lambda shape: Tests(files={"test_hidden.py": shape.pytest}, shared=True)]
+            grades = [sandbox.grade(a.filled(**values), way(a.shape), LIMITS) for a in attacks for way in ways]
+            passed = [verdict.passed for verdict in await asyncio.gather(*grades)]
+            return list(zip(passed[::2], passed[1::2], strict=True))
     finally:
         await sandbox.aclose()
 
@@ -128,16 +167,32 @@ def main(names: list[str]) -> None:
         said = graded(shape, shape.honest)
         assert all(said.values()), f"the honest {shape.name} does not pass everywhere: {said}"
     attacks = [attack for attack in ATTACKS if not names or attack.name in names]
-    with host() as values, ThreadPoolExecutor(2) as threads, bar("attacks", len(attacks)) as report:
+    with (
+        _serving() as fusion,
+        host() as values,
+        ThreadPoolExecutor(2) as threads,
+        bar("attacks", len(attacks)) as report,
+    ):
+
+        def one(attack) -> dict[str, bool]:
+            sources = attack.filled(**values)
+            said = graded(attack.shape, sources)
+            return said | ({"verl sandbox_fusion": fusion(FUNCTION, sources)} if attack.shape is FUNCTION else {})
+
+        assert fusion(FUNCTION, FUNCTION.honest)
         rows = []
-        for said in threads.map(lambda attack: graded(attack.shape, attack.filled(**values)), attacks):
+        for said in threads.map(one, attacks):
             rows.append(said)
             report(len(rows), "")
-    ours = asyncio.run(_ours(attacks))
+    ours = []
+    for row, (passed, shared) in zip(rows, asyncio.run(_ours(attacks)), strict=True):
+        ours.append(passed)
+        row["shared"] = shared
     print("| shape | attacks | this sandbox |", " | ".join(GRADERS), "|")
     print("|---|---|---|", "|".join("---" for _ in GRADERS), "|", sep="")
     for shape in SHAPES:
-        chosen = [i for i, attack in enumerate(attacks) if attack.shape is shape]
+        if not (chosen := [i for i, attack in enumerate(attacks) if attack.shape is shape]):
+            continue
         counts = [sum(rows[i].get(g, False) for i in chosen) if g in rows[chosen[0]] else "-" for g in GRADERS]
         print(f"| {shape.name} | {len(chosen)} | {sum(ours[i] for i in chosen)} |", " | ".join(map(str, counts)), "|")
     for grader in GRADERS:
