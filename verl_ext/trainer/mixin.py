@@ -59,8 +59,18 @@ class SessionTrainerMixin:
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch = super()._compute_old_log_prob(batch, metrics)
+        # Where the weights moved between sampling and training, the log-probs differ for that reason.
+        version = self.global_steps - 1
+        keys = [
+            key
+            for key, tag in zip(batch.keys, batch.tags, strict=True)
+            if tag["min_global_steps"] == tag["max_global_steps"] == version
+        ]
+        metrics["exactness/checked"] = len(keys) / len(batch)
+        if not keys:
+            return batch
         fields = ["old_log_probs", "rollout_log_probs", "response_mask"]
-        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
         sampler = response_to_nested(data["rollout_log_probs"].to_padded_tensor(0.0), data["response_mask"])
         gap = (data["old_log_probs"].values() - sampler.values()).abs()[data["response_mask"].values().bool()]
         if gap.numel():
