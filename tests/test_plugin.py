@@ -63,14 +63,17 @@ import verl.experimental.agent_loop, verl.trainer.ppo.v1
 from verl.experimental.reward_loop.reward_manager import get_reward_manager_cls
 from verl.experimental.agent_loop.agent_loop import _agent_loop_registry
 from verl.trainer.ppo.v1 import get_trainer_cls
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn
+modes = {name: get_trainer_cls(f"bugfix_{name}").base_mode for name in ("sync", "colocate_async", "separate_async")}
+assert all(name == base for name, base in modes.items()), modes
 print(_agent_loop_registry["bugfix"]["_target_"], get_reward_manager_cls("verifier").__name__,
-      get_trainer_cls("bugfix_sync").__name__)
+      get_adv_estimator_fn("gigpo").__module__, get_adv_estimator_fn("potential").__module__)
 """
 
 
-def test_loop_reward_and_trainer_are_registered():
+def test_loop_reward_trainers_and_estimators_are_registered():
     done = python(REGISTERED, VERL_PLATFORM="cpu")
-    expected = "verl_ext.agent.loop.BugFixAgentLoop VerifierRewardManager BugFixTrainerSync"
+    expected = "verl_ext.agent.loop.BugFixAgentLoop VerifierRewardManager" + 2 * " verl_ext.trainer.estimators"
     assert done.stdout.strip().endswith(expected), done.stderr[-2000:]
 
 
