@@ -24,7 +24,7 @@ def position_after_observation(
     Returns:
         int64 in the layout of ``response_mask``; -1 on all other tokens.
     """
-    flat, bounds = _flat(response_mask, offsets)
+    flat, bounds = flat_rows(response_mask, offsets)
     policy = flat != 0
     index = torch.arange(policy.numel(), device=policy.device)
     row_begin = torch.zeros_like(policy)
@@ -54,11 +54,11 @@ def after_observation(
     if tokens < 1:
         raise ValueError(f"tokens={tokens} must be at least 1")
     position = position_after_observation(response_mask, first_turn=first_turn, offsets=offsets)
-    flat, _ = _flat(position, offsets)
+    flat, _ = flat_rows(position, offsets)
     return _like((flat >= 0) & (flat < tokens), response_mask)
 
 
-def _flat(tensor: torch.Tensor, offsets: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+def flat_rows(tensor: torch.Tensor, offsets: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
     """``(N,)`` values and ``(R + 1,)`` row boundaries of a tensor in any of the three layouts."""
     if tensor.is_nested:
         return tensor.values(), tensor.offsets()

@@ -1,0 +1,85 @@
+"""Settings of the entropy bonus: refused in one line where out of range, or where verl's side cannot work with them."""
+
+import functools
+
+import pytest
+from hydra import compose, initialize_config_module
+
+from verl_ext.objective import EntropyConfig, check
+from verl_ext.types import BadInput
+
+ACTOR = "actor_rollout_ref.actor."
+AFTER = {"where": "after_observation", "coeff": 0.1}
+
+
+@functools.cache
+def verl_config(*overrides):
+    with initialize_config_module("verl.trainer.config", version_base=None):
+        return compose("ppo_trainer", list(overrides))
+
+
+def run(*overrides):
+    return verl_config(ACTOR + "calculate_entropy=true", *overrides)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"where": "everywhere"}, "verl_ext.entropy.where='everywhere' is not one of none, after_observation, uniform"),
+        ({"match": "row"}, "verl_ext.entropy.match='row' is not one of total, none"),
+        ({"coeff": -0.1}, "verl_ext.entropy.coeff=-0.1 must be a finite number, 0 or more"),
+        ({"coeff": float("nan")}, "verl_ext.entropy.coeff=nan must be"),
+        ({"end_coeff": -1.0, "decay_steps": 2}, "verl_ext.entropy.end_coeff=-1.0 must be"),
+        ({"tokens": 0}, "verl_ext.entropy.tokens=0 must be 1 or more"),
+        ({"decay_steps": -1}, "verl_ext.entropy.decay_steps=-1 must be 0 (constant) or more"),
+        ({"end_coeff": 0.1}, "verl_ext.entropy.end_coeff=0.1 needs decay_steps"),
+    ],
+)
+def test_out_of_range(settings, says):
+    with pytest.raises(BadInput) as error:
+        check(EntropyConfig(**settings), run())
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("settings", "overrides", "says"),
+    [
+        (AFTER, ["calculate_entropy=false"], "set actor_rollout_ref.actor.calculate_entropy=true"),
+        ({**AFTER, "where": "uniform"}, ["entropy_coeff=0.01"], "are one bonus twice; set entropy_coeff=0"),
+        (AFTER, ["loss_agg_mode=seq-mean-token-sum-norm"], "set loss_scale_factor"),
+        (AFTER, ["shuffle=true", "ppo_epochs=2"], "ppo_epochs=2; set shuffle=false, or match=none"),
+    ],
+)
+def test_combinations_that_cannot_work(settings, overrides, says):
+    with pytest.raises(BadInput) as error:
+        check(EntropyConfig(**settings), run(*(ACTOR + override for override in overrides)))
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+def test_distillation_has_a_loss_of_its_own():
+    with pytest.raises(BadInput, match=r"set distillation\.enabled=false"):
+        check(EntropyConfig(**AFTER), run("distillation.enabled=true"))
+
+
+def test_chunked_entropy_has_no_gradient_in_megatron():
+    chunked = ACTOR + "entropy_from_logits_with_chunking=true"
+    with pytest.raises(BadInput, match="chunking=true has no gradient"):
+        check(EntropyConfig(**AFTER), run("model_engine=megatron", chunked))
+    check(EntropyConfig(**AFTER), run("model_engine=megatron"))
+    check(EntropyConfig(**AFTER), run(chunked))
+
+
+@pytest.mark.parametrize(
+    ("settings", "overrides"),
+    [
+        (AFTER, []),
+        (AFTER, ["calculate_entropy=false", "entropy_coeff=0.01"]),  # verl computes it for either
+        (AFTER, ["loss_agg_mode=seq-mean-token-sum-norm", "loss_scale_factor=100"]),
+        (AFTER, ["shuffle=true"]),
+        ({**AFTER, "match": "none"}, ["shuffle=true", "ppo_epochs=2"]),
+        ({**AFTER, "where": "uniform"}, ["shuffle=true", "ppo_epochs=2"]),
+        ({"where": "none"}, ["calculate_entropy=false"]),
+    ],
+)
+def test_combinations_that_work(settings, overrides):
+    check(EntropyConfig(**settings), run(*(ACTOR + override for override in overrides)))
