@@ -140,6 +140,22 @@ def check(
     asyncio.run(run())
 
 
+@tiny.command()
+@click.argument("run", type=_FOLDER)
+@click.option("--out", type=_FOLDER, default=None, help="PNG to write.  [default: entropy.png in RUN]")
+@click.option("--steps", type=click.IntRange(1), default=10, show_default=True, help="At each end of the run.")
+def entropy(run: Path, out: Path | None, steps: int) -> None:
+    """Draw RUN's mean entropy by position after an observation, its first steps against its last."""
+    from verl_ext.tiny.entropy import curves, describe, draw, read_run
+
+    found = curves(read_run(run), steps)
+    out = out or (run if run.is_dir() else run.parent) / "entropy.png"
+    draw(found, out)
+    for curve in found:
+        click.echo(describe(curve))
+    click.echo(f"picture: {out}")
+
+
 def _split(folder: Path, split: str) -> list[Task]:
     from verl_ext.gym.tasks import load_tasks
 
