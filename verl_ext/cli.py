@@ -26,6 +26,7 @@ COMMANDS: dict[str, _Lazy] = {
     "demo": _Lazy("verl_ext.demo.commands", "demo", "Train TinyAgent end to end; table and picture before and after."),
     "doctor": _Lazy("verl_ext.doctor", "doctor", "Check versions, plugins, platform and sandbox; say how to mend."),
     "grade": _Lazy("verl_ext.sandbox.commands", "grade", "Grade a solution of a task; prints the verdict as JSON."),
+    "report": _Lazy("verl_ext.demo.compare", "report", "Compare finished demos: recipes side by side, every seed."),
     "sandbox": _Lazy("verl_ext.sandbox.commands", "sandbox", "Serve the sandbox to tools that speak SandboxFusion."),
     "tasks": _Lazy("verl_ext.gym.commands", "tasks", "Build, show, count and check bug-fixing tasks."),
     "tiny": _Lazy("verl_ext.tiny.commands", "tiny", "Build TinyAgent: tokenizer, teacher sessions, SFT."),

@@ -1,0 +1,60 @@
+"""Finished runs side by side, by hand."""
+
+import json
+
+import pytest
+
+from verl_ext.cli import main
+from verl_ext.demo.compare import table_rows
+from verl_ext.types import BadInput
+
+
+def a_report(recipe="bugfix_grpo", seed=0, val=0.5, redundant=1.0, overrides=()):
+    return {
+        "recipe": recipe,
+        "seed": seed,
+        "steps": 30,
+        "overrides": list(overrides),
+        "splits": {s: {"after": {"value": val}} for s in ("val", "heldout_types", "heldout_functions")},
+        "behaviour": {"val": {"after": {"turns": 4.0, "redundant_per_success": redundant, "hard_coded": 0.25}}},
+        "stage_seconds": {"train": 600.0},
+    }
+
+
+def test_seeds_of_a_recipe_make_one_row_with_every_seed():
+    reports = [a_report(seed=1, val=0.4, redundant=None), a_report("bugfix_gigpo"), a_report(seed=0, val=0.3)]
+    header, grpo, gigpo = table_rows(reports)
+    row = dict(zip(header, grpo, strict=True))
+    assert row["recipe"] == "bugfix_grpo" and row["seeds"] == "0, 1"
+    assert row["val %"] == "35.0 (30.0, 40.0)"
+    assert row["redundant a success"] == "1.0 (1.0, –)"
+    assert row["hard-coded %"] == "25.0 (25.0, 25.0)" and row["minutes"] == "10.0 (10.0, 10.0)"
+    assert dict(zip(header, gigpo, strict=True))["val %"] == "50.0"
+
+
+def test_other_overrides_are_another_row():
+    assert len(table_rows([a_report(), a_report(overrides=["a.b=1"])])) == 3
+
+
+def test_a_run_given_twice_is_refused():
+    with pytest.raises(BadInput, match="same seed"):
+        table_rows([a_report(), a_report()])
+
+
+def test_table_is_printed_and_written(tmp_path, capsys):
+    (tmp_path / "report.json").write_text(json.dumps(a_report()))
+    with pytest.raises(SystemExit) as stop:
+        main(["report", str(tmp_path), "--out", str(tmp_path / "t.md")])
+    assert stop.value.code == 0 and "50.0" in capsys.readouterr().out
+    header, rule, row = (tmp_path / "t.md").read_text().splitlines()
+    assert header.count("|") == rule.count("|") == row.count("|") and "| 50.0 |" in row
+
+
+def test_an_unfinished_or_old_run_is_named(tmp_path, capsys):
+    for text, says in ((None, "holds no report.json"), ("{}", "older version")):
+        if text:
+            (tmp_path / "report.json").write_text(text)
+        with pytest.raises(SystemExit) as stop:
+            main(["report", str(tmp_path)])
+        error = capsys.readouterr().err
+        assert stop.value.code == 2 and says in error and error.count("\n") == 1

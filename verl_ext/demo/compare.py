@@ -1,0 +1,85 @@
+"""`verl-ext report RUN...`: finished demos side by side, the seeds of one recipe together.
+
+Means over seeds stand beside every seed's own figure, because seeds differ by more than methods often do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import click
+
+from verl_ext.demo.results import SPLITS
+from verl_ext.demo.stages import read_json
+from verl_ext.types import BadInput
+
+_COLUMNS = ("recipe", "seeds", "steps", *(f"{name} %" for name in SPLITS.values()))
+_BEHAVIOUR = {"turns": "turns", "redundant_per_success": "redundant a success", "hard_coded": "hard-coded %"}
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.argument("runs", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--out", help="Write the table as Markdown here too.", type=click.Path(path_type=Path))
+def report(runs: tuple[Path, ...], out: Path | None) -> None:
+    """Compare finished runs of `verl-ext demo`, given by their folders.
+
+    Runs of one recipe with the same overrides and steps make one row. A cell is the mean over seeds, then every seed's
+    own figure in brackets; pass rates are on hidden tests after training, behaviour is that on `val`.
+    """
+    from rich.console import Console
+    from rich.table import Table
+
+    rows = table_rows([read(run) for run in runs])
+    shown = Table(*rows[0])
+    for row in rows[1:]:
+        shown.add_row(*row)
+    Console(highlight=False).print(shown)
+    if out:
+        lines = ["| " + " | ".join(row) + " |" for row in rows]
+        lines.insert(1, "|" + "---|" * len(rows[0]))
+        out.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read(run: Path) -> dict[str, Any]:
+    """What ``report.json`` of a finished run holds.
+
+    Raises:
+        BadInput: The run is not finished, or an older version wrote it.
+    """
+    found = read_json(run / "report.json")
+    if found is None:
+        raise BadInput(f"{run} holds no report.json; the same `verl-ext demo` command finishes the run")
+    if "recipe" not in found or "behaviour" not in found:
+        raise BadInput(f"{run}/report.json was written by an older version; run `verl-ext demo` on it again")
+    return found
+
+
+def table_rows(reports: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """Header and one row a recipe, in the order of the reports."""
+    groups: dict[tuple, list[dict[str, Any]]] = {}
+    for found in reports:
+        groups.setdefault((found["recipe"], tuple(found["overrides"]), found["steps"]), []).append(found)
+    rows = [(*_COLUMNS, *_BEHAVIOUR.values(), "minutes")]
+    for (recipe, overrides, steps), seeds in groups.items():
+        seeds = sorted(seeds, key=lambda found: found["seed"])
+        if len({found["seed"] for found in seeds}) < len(seeds):
+            raise BadInput(f"two runs of {recipe} have the same seed; give each run once")
+        rates = [[100 * found["splits"][split]["after"]["value"] for found in seeds] for split in SPLITS]
+        behaviour = [[found["behaviour"]["val"]["after"][name] for found in seeds] for name in _BEHAVIOUR]
+        behaviour[-1] = [100 * value for value in behaviour[-1]]
+        minutes = [found["stage_seconds"]["train"] / 60 for found in seeds]
+        name = " ".join((recipe, *overrides))
+        numbers = ", ".join(str(found["seed"]) for found in seeds)
+        rows.append((name, numbers, str(steps), *(_cell(values) for values in (*rates, *behaviour, minutes))))
+    return rows
+
+
+def _cell(values: Sequence[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    each = ", ".join("–" if value is None else f"{value:.1f}" for value in values)
+    return f"{mean(known):.1f} ({each})" if len(values) > 1 else each
