@@ -14,12 +14,18 @@ RESOLUTION = 1e-12
 CHUNK = 64
 
 
-def codes_of(values: Sequence[Hashable]) -> tuple[np.ndarray, list[Hashable]]:
-    """Number the distinct values in order of first appearance.
+def codes_of(values: Sequence[Hashable] | np.ndarray) -> tuple[np.ndarray, list[Hashable]]:
+    """Number the distinct values, in no particular order.
+
+    Args:
+        values: An array of integers, or a list of anything hashable.
 
     Returns:
         The number of each entry (n,), and the distinct values.
     """
+    if isinstance(values, np.ndarray):
+        codes, distinct = _number(values)
+        return codes, distinct.tolist()
     numbers: defaultdict[Hashable, int] = defaultdict(count().__next__)
     codes = np.fromiter(map(numbers.__getitem__, values), dtype=np.int64, count=len(values))
     return codes, list(numbers)
@@ -34,17 +40,20 @@ def pair_codes(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, int]:
     Returns:
         The number of each pair (n,), and how many distinct pairs there are.
     """
-    if not len(first):
-        return first.astype(np.int64), 0
-    key = first * (int(second.max()) + 1) + second
-    top = int(key.max()) + 1
-    if top > max(8 * len(key), 1 << 16):  # too sparse for a look-up table
-        distinct, codes = np.unique(key, return_inverse=True)
-        return codes, len(distinct)
-    present = np.zeros(top, dtype=np.int64)
-    present[key] = 1
-    numbers = np.cumsum(present)
-    return numbers[key] - 1, int(numbers[-1])
+    codes, distinct = _number(first * (second.max(initial=0) + 1) + second)
+    return codes, len(distinct)
+
+
+def _number(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    if not len(keys):
+        return keys, keys
+    low, high = int(keys.min()), int(keys.max())
+    if high - low >= max(8 * len(keys), 1 << 16):  # too sparse for a look-up table
+        distinct, codes = np.unique(keys, return_inverse=True)
+        return codes, distinct
+    present = np.zeros(high - low + 1, dtype=bool)
+    present[keys - low] = True
+    return (np.cumsum(present) - 1)[keys - low], np.flatnonzero(present) + low
 
 
 def discounted_sums(value: np.ndarray, discount: float, length: np.ndarray) -> np.ndarray:

@@ -21,7 +21,7 @@ class TurnTable:
     sorted column back to the caller's order.
 
     Attributes:
-        groups: Group ids (G,).
+        groups: Group ids (G,), in no particular order.
         sessions: (group id, session id) of each session (S,).
         group_S: Number of each session's group.
         length_S: Turns of each session, at least 1.
@@ -113,7 +113,7 @@ class TurnTable:
             trainable_S = votes > 0
         return cls(
             groups=groups,
-            sessions=[(rows.group[row], rows.session[row]) for row in first_row_S.tolist()],
+            sessions=rows.keys(first_row_S),
             group_S=group_S,
             length_S=length_S,
             trainable_S=trainable_S,
@@ -175,12 +175,21 @@ class TurnTable:
 class _Rows:
     """Names rows in errors by what is known of them so far."""
 
-    group: list | None = None
-    session: list | None = None
+    group: Sequence | None = None
+    session: Sequence | None = None
     turn: np.ndarray | None = None
 
+    def keys(self, rows: np.ndarray) -> list[tuple[Hashable, Hashable]]:
+        """Group and session of some rows, as Python values."""
+        columns = (
+            ids[rows].tolist() if isinstance(ids, np.ndarray) else [ids[row] for row in rows.tolist()]
+            for ids in (self.group, self.session)
+        )
+        return list(zip(*columns, strict=True))
+
     def name(self, row: int) -> str:
-        return f"session {self.session[row]!r} of group {self.group[row]!r}"
+        ((group, session),) = self.keys(np.array([row]))
+        return f"session {session!r} of group {group!r}"
 
     def __call__(self, row: int) -> str:
         if self.session is None:
@@ -192,11 +201,17 @@ def _as_list(column: Any) -> list:
     return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
-def _keys(name: str, column: Any, rows: _Rows) -> list:
-    """Text or integers as a list of Python values."""
+def _keys(name: str, column: Any, rows: _Rows) -> list | np.ndarray:
+    """Text or integers: an array where all are 64-bit integers, else a list."""
+    if (
+        isinstance(column, np.ndarray)
+        and column.ndim == 1
+        and np.can_cast(column.dtype, np.int64)
+        and column.dtype != bool
+    ):
+        return column.astype(np.int64)
     values = _as_list(column)
-    kinds = set(map(type, values))
-    bad = {kind for kind in kinds if kind is bool or not issubclass(kind, str | int | np.integer)}
+    bad = {kind for kind in set(map(type, values)) if kind is bool or not issubclass(kind, str | int | np.integer)}
     if bad:
         row = next(row for row, value in enumerate(values) if type(value) in bad)
         raise BadInput(f"turn table: {rows(row)}: {name} is {values[row]!r}; it must be text or an integer")

@@ -50,8 +50,9 @@ def terms(
     score_T = table.return_S[table.session_T] - penalty_T
     value_T = table.returns_to_go(table.reward_T, gamma) - penalty_T
     groups = len(table.groups)
-    alone = (np.bincount(table.group_T, weights=row, minlength=groups) == 1)[table.group_T]
-    episode_T = np.where(alone, score_T, _relative(score_T, table.group_T, groups, row, norm, epsilon))
+    alone_T = (np.bincount(table.group_T, weights=row, minlength=groups) == 1)[table.group_T]
+    raw_T = score_T / (1 + epsilon) if norm == "mean_std" else score_T
+    episode_T = np.where(alone_T, raw_T, _relative(score_T, table.group_T, groups, row, norm, epsilon))
     return row * episode_T, row * _relative(value_T, table.anchor_T, table.anchors, row, norm, epsilon)
 
 
