@@ -51,3 +51,10 @@ def test_the_server_needs_its_few_packages_only():
     )
     environment = {**os.environ, "VERL_USE_EXTERNAL_MODULES": ""}
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, env=environment)
+
+
+def test_the_image_of_swerex_has_the_trainer_s_version():
+    """Server and client of different versions need not understand each other."""
+    files = ("sandboxes/swerex/Dockerfile", "pyproject.toml", "requirements/cpu.lock")
+    versions = {file: set(re.findall(r"swe-rex==([\w.]+)", (ROOT / file).read_text())) for file in files}
+    assert len(set.union(*versions.values())) == 1 and all(versions.values()), versions

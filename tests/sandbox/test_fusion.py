@@ -1,6 +1,7 @@
 """The fusion backend against servers that behave as SandboxFusion was seen to: whose fault is what."""
 
 import asyncio
+import os
 import socket
 import subprocess
 import sys
@@ -17,6 +18,21 @@ from verl_ext.sandbox.serve import app as ours
 from verl_ext.types import BadInput, Case, InfrastructureError, Tests
 
 HONEST, TESTS = FUNCTION.honest, FUNCTION.tests
+REAL = os.environ.get("VERL_EXT_FUSION_URL", "")  # read here only: for tests against a server that is there
+FAULTS = [
+    ("timeout", "def add(a, b):\n    while True: pass"),
+    ("timeout", "import time\ndef add(a, b): time.sleep(60)"),
+    ("died", "import os\ndef add(a, b): os._exit(0)"),
+    ("died", "import os; os._exit(0)"),
+    ("import", "import sys; sys.exit(0)"),
+    ("protocol", "import os\nfor fd in range(3, 20):\n    try: os.write(fd, b'{}\\n')\n    except OSError: pass"),
+    ("protocol", "def add(a, b): return 'x' * 300_000"),
+    ("protocol", "import os\ndef add(a, b):\n    os.write(3, b'5' * 250_000)\n    return 5"),
+    ("timeout", "def add(a, b): return 'x' * 4_000_000"),
+    ("wrong", "print('x' * 10_000_000)\ndef add(a, b): return 0"),
+    ("exception", "def add(a, b): raise SystemExit(0)"),
+    ("memory", "def add(a, b): raise MemoryError"),
+]  # fmt: skip
 CUT = 219_264  # bytes of standard output that SandboxFusion keeps
 
 
@@ -150,23 +166,7 @@ async def test_a_server_that_is_gone(fakes):
         await grade(HONEST, TESTS, gone)
 
 
-@pytest.mark.parametrize(
-    ("failure", "source"),
-    [
-        ("timeout", "def add(a, b):\n    while True: pass"),
-        ("timeout", "import time\ndef add(a, b): time.sleep(60)"),
-        ("died", "import os\ndef add(a, b): os._exit(0)"),
-        ("died", "import os; os._exit(0)"),
-        ("import", "import sys; sys.exit(0)"),
-        ("protocol", "import os\nfor fd in range(3, 20):\n    try: os.write(fd, b'{}\\n')\n    except OSError: pass"),
-        ("protocol", "def add(a, b): return 'x' * 300_000"),
-        ("protocol", "import os\ndef add(a, b):\n    os.write(3, b'5' * 250_000)\n    return 5"),
-        ("timeout", "def add(a, b): return 'x' * 4_000_000"),
-        ("wrong", "print('x' * 10_000_000)\ndef add(a, b): return 0"),
-        ("exception", "def add(a, b): raise SystemExit(0)"),
-        ("memory", "def add(a, b): raise MemoryError"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("failure", "source"), FAULTS)
 async def test_the_policy_s_fault_is_not_retried(fakes, failure, source):
     ((fake, url), _) = fakes
     verdict = await grade({"solution.py": source}, TESTS, url, call_seconds=2.0, restarts=0, output_bytes=8 << 20)
@@ -236,3 +236,54 @@ async def test_attacks_fail_through_our_own_server():
     assert [(str(a), v) for a, v in zip(attacks, verdicts[:-1], strict=True) if isinstance(v, Exception)] == []
     assert verdicts.pop().passed
     assert [str(attack) for attack, verdict in zip(attacks, verdicts, strict=True) if verdict.passed] == []
+
+
+@pytest.fixture
+async def real():
+    """A sandbox on the server whose address the environment gives, e.g. http://localhost:8080/run_code."""
+    if not REAL:
+        pytest.skip("no SandboxFusion server: give the address of its run_code in VERL_EXT_FUSION_URL")
+    sandbox = fusion.FusionSandbox([REAL], concurrency=4, token=os.environ.get("VERL_EXT_SANDBOX_TOKEN", ""))
+    assert await sandbox.healthy() == [REAL], f"{REAL} does not run a trivial program"
+    yield sandbox
+    await sandbox.aclose()
+
+
+@pytest.mark.e2e
+async def test_real_server_right_wrong_and_classes(real):
+    assert (await real.grade(HONEST, TESTS)).passed
+    assert (await real.grade(ACCOUNT.honest, ACCOUNT.tests)).passed
+    verdict = await real.grade({"solution.py": "def add(a, b): return abs(a) + b"}, TESTS)
+    assert [case.passed for case in verdict.cases] == [True, False] and verdict.failure == "wrong"
+    printing = {"solution.py": "def add(a, b):\n    print('5' * 10**6)\n    return a + b"}
+    assert (await real.grade(printing, TESTS)).passed
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize(("failure", "source"), FAULTS)
+async def test_real_server_the_policy_s_fault(real, failure, source):
+    """A verdict, and no infrastructure failure; servers cut long output at different lengths, so not of which kind."""
+    limits = Limits(call_seconds=5.0, restarts=0, output_bytes=8 << 20)
+    verdict = await real.grade({"solution.py": source}, TESTS, limits)
+    assert not verdict.passed
+    if failure in ("import", "exception", "memory", "wrong"):
+        assert verdict.failure == failure
+
+
+@pytest.mark.e2e
+async def test_real_server_after_a_death_the_other_cases_are_graded(real):
+    source = "import os\ndef add(a, b):\n    return os._exit(0) if a == 1 else a + b"
+    tests = Tests(cases=tuple(Case("add", (a, 1), expected=a + 1) for a in range(4)))
+    verdict = await real.grade({"solution.py": source}, tests)
+    assert [case.passed for case in verdict.cases] == [True, False, True, True]
+
+
+@pytest.mark.e2e
+async def test_real_server_attacks_fail_and_honest_grades_beside_them_pass(real):
+    limits = Limits(cpu_seconds=0.2, call_seconds=5.0, restarts=0, output_bytes=8 << 20)
+    attacks = [*FUNCTION.attacks, *ACCOUNT.attacks]
+    grades = [real.grade(attack.sources, attack.shape.tests, limits) for attack in attacks]
+    honest = [real.grade(HONEST, TESTS) for _ in range(8)]
+    verdicts = await asyncio.gather(*grades, *honest)
+    assert all(verdict.passed for verdict in verdicts[-8:])
+    assert [str(attack) for attack, verdict in zip(attacks, verdicts, strict=False) if verdict.passed] == []
