@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,16 +75,16 @@ class Run:
 
 
 class Training:
-    """One process of ``main_ppo`` on the recipe, with its log in a file."""
+    """One process of ``main_ppo`` on a recipe, with its log in a file."""
 
-    def __init__(self, run: Run, attempt: int, *overrides: str):
+    def __init__(self, run: Run, attempt: int, *overrides: str, recipe: str = "bugfix_grpo"):
         self.run = run
         self.log = run.folder / f"train-{attempt}.log"
         self.metrics = run.folder / f"metrics-{attempt}.jsonl"
         env = {**os.environ, "VERL_PLATFORM": "cpu", "VERL_FILE_LOGGER_PATH": str(self.metrics)}
         argv = [
             *(sys.executable, "-m", "verl.trainer.main_ppo"),
-            *("--config-path", str(ROOT / "recipes"), "--config-name", "bugfix_grpo"),
+            *("--config-path", str(ROOT / "recipes"), "--config-name", recipe),
             f"data.train_files={run.tasks}/train.parquet",
             f"data.val_files=[{run.tasks}/val.parquet]",
             f"data.train_batch_size={PROMPTS}",
@@ -176,3 +177,20 @@ def run(tasks_dir, model_dir) -> Run:
     run.logs = [first.log.read_text(errors="replace"), second.log.read_text(errors="replace")]
     run.read()
     return run
+
+
+@pytest.fixture(scope="session")
+def whole_run(tasks_dir, model_dir) -> Callable[..., Run]:
+    """Runs a recipe to its end, without evaluation or checkpoint."""
+
+    def train(name: str, recipe: str, *overrides: str) -> Run:
+        run = Run(tasks_dir.parent / name, model_dir, tasks_dir)
+        run.folder.mkdir()
+        training = Training(run, 1, "trainer.save_freq=-1", "trainer.test_freq=-1", *overrides, recipe=recipe)
+        training.wait_for(lambda: training.process.poll() is not None, "the end")
+        run.logs = [training.log.read_text(errors="replace")]
+        assert training.process.returncode == 0, run.logs[0][-6000:]
+        run.read()
+        return run
+
+    return train

@@ -1,0 +1,89 @@
+"""Turn-level credit through ``main_ppo`` on a CPU: what reaches the tokens is what the estimator says of the turns."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.conftest import PROMPTS, SESSIONS, Run
+from verl_ext.credit import TurnTable, gigpo, potential
+
+
+@pytest.fixture(scope="module")
+def gigpo_run(whole_run) -> Run:
+    """Synchronous, two steps."""
+    return whole_run("gigpo", "bugfix_gigpo", "trainer.total_training_steps=2")
+
+
+@pytest.fixture(scope="module")
+def potential_run(whole_run) -> Run:
+    """Asynchronous on shared devices, three steps: sessions are cut short by updates and go on afterwards."""
+    mode = "trainer.v1.trainer_mode=bugfix_colocate_async"
+    return whole_run("potential", "bugfix_potential", mode, "trainer.total_training_steps=3")
+
+
+def turns_of(sessions: list[dict]) -> list[tuple[str, str, float, dict]]:
+    """Group, session, reward and record of every turn of a step; the verdict is earned by the last one."""
+    rows = []
+    for row in sessions:
+        group, session, _ = row["key"].rsplit("_", 2)
+        turns = row["session"]["turns"]
+        rows += [(group, session, row["score"] if turn is turns[-1] else 0.0, turn) for turn in turns]
+    return rows
+
+
+def expected(sessions: list[dict], estimator, **settings) -> list[float]:
+    turns = turns_of(sessions)
+    groups, names, rewards, records = zip(*turns, strict=True)
+    columns = ([record[name] for record in records] for name in ("index", "anchor"))
+    potentials = [record["potential"] for record in records]
+    return estimator(TurnTable.from_columns(groups, names, *columns, rewards, potentials), **settings)[0].tolist()
+
+
+def on_tokens(sessions: list[dict]) -> list[float]:
+    """The one advantage of each turn's tokens; observation tokens must have none."""
+    found = []
+    for row in sessions:
+        covered = set()
+        for turn in row["session"]["turns"]:
+            span = range(turn["start"], turn["end"])
+            (value,) = {row["advantages"][i] for i in span}
+            found.append(value)
+            covered.update(span)
+        assert all(value == 0 for i, value in enumerate(row["advantages"]) if i not in covered)
+    return found
+
+
+def test_gigpo_reaches_the_tokens_of_each_turn(gigpo_run):
+    assert sorted(gigpo_run.sessions) == [1, 2]
+    several = 0
+    for sessions in gigpo_run.sessions.values():
+        assert len(sessions) == PROMPTS * SESSIONS
+        settings = {"gamma": 0.95, "episode_norm": "mean_std", "step_norm": "mean"}
+        assert on_tokens(sessions) == pytest.approx(expected(sessions, gigpo, **settings), abs=1e-5)
+        for row in sessions:
+            several += len({row["advantages"][turn["start"]] for turn in row["session"]["turns"]}) > 1
+    assert several > PROMPTS, "every session has one advantage: no turn-level credit to speak of"
+
+
+def test_potential_reaches_the_tokens_of_each_turn_in_an_asynchronous_run(potential_run):
+    assert sorted(potential_run.sessions) == [1, 2, 3]
+    for sessions in potential_run.sessions.values():
+        assert on_tokens(sessions) == pytest.approx(expected(sessions, potential), abs=1e-5)
+    spans = [metrics["training/off_policy/trajectory_spans/max"] for metrics in potential_run.metrics.values()]
+    assert max(spans) > 1, "no session was sampled across an update"
+
+
+def test_log_probs_agree_where_the_weights_did_not_move(gigpo_run, potential_run):
+    for metrics in gigpo_run.metrics.values():
+        assert metrics["exactness/checked"] == 1.0
+    checked = [m for run in (gigpo_run, potential_run) for m in run.metrics.values() if m["exactness/checked"] > 0]
+    assert len(checked) >= 3
+    assert all(metrics["exactness/log_prob_gap_max"] < 1e-4 for metrics in checked)
+
+
+def test_credit_and_step_groups_are_in_the_metrics(gigpo_run, potential_run):
+    for run in (gigpo_run, potential_run):
+        for metrics in run.metrics.values():
+            assert metrics["credit/groups"] == PROMPTS and metrics["credit/lone_groups"] == 0
+            assert metrics["credit/variance"] > 0
+            assert 0 < metrics["step_groups/contested_turns"] <= metrics["step_groups/repeated_turns"] < 1
