@@ -17,6 +17,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from verl_ext.objective.settings import EntropyConfig
+from verl_ext.objective.settings import check as check_entropy
 from verl_ext.types import BadInput
 
 TRUNCATED = ("mask", "zero", "score")
@@ -68,6 +70,7 @@ class Config:
         poll_interval_s: Seconds between the trainer's looks at finished sessions (verl: 2.0, not configurable).
         session_dir: Folder for one JSON line a session with ids, log-probs and turn table; None for none.
         sandbox: See :class:`SandboxConfig`.
+        entropy: See :class:`~verl_ext.objective.settings.EntropyConfig`.
     """
 
     tools: str = "ops"
@@ -79,6 +82,7 @@ class Config:
     poll_interval_s: float = 0.1
     session_dir: str | None = None
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    entropy: EntropyConfig = field(default_factory=EntropyConfig)
 
 
 def _build(cls: type, node: Any, where: str) -> Any:
@@ -213,6 +217,7 @@ def validate(config: DictConfig) -> None:
         lacks = f"turns for algorithm.adv_estimator={estimator}" if estimator in ESTIMATORS else "session metrics"
         raise BadInput(f"trainer.v1.trainer_mode={mode} has no {lacks}; set it to {' or '.join(TRAINERS)}")
     credit_settings(config.algorithm)
+    check_entropy(parsed.entropy, config)
     if estimator in ("grpo", *ESTIMATORS) and rollout.n < 2:
         raise BadInput(
             f"actor_rollout_ref.rollout.n={rollout.n}: {estimator} compares the sessions of a group; use 2 or more"

@@ -8,8 +8,8 @@ from verl.utils.metric import Metric
 from verl.workers.utils.losses import ppo_loss
 
 from tests.objective.engine import Model, actor, batch, mini_batch_gradient
-from verl_ext.objective import EntropyConfig
 from verl_ext.objective.loss import WEIGHT, ppo_loss_with_entropy_bonus
+from verl_ext.objective.settings import EntropyConfig
 from verl_ext.objective.weights import bonus_weights
 
 MODES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_ext.objective import after_observation, position_after_observation
+from verl_ext.objective.selector import after_observation, position_after_observation
 
 rows = st.lists(st.lists(st.integers(0, 1), max_size=14), max_size=7)
 

@@ -5,7 +5,7 @@ import functools
 import pytest
 from hydra import compose, initialize_config_module
 
-from verl_ext.objective import EntropyConfig, check
+from verl_ext.objective.settings import EntropyConfig, check
 from verl_ext.types import BadInput
 
 ACTOR = "actor_rollout_ref.actor."

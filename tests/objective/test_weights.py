@@ -11,7 +11,7 @@ from verl.protocol import BatchData
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine_workers import TrainingWorker
 
-from verl_ext.objective import EntropyConfig
+from verl_ext.objective.settings import EntropyConfig
 from verl_ext.objective.weights import bonus_weights, mini_batches
 
 

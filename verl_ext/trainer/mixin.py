@@ -1,8 +1,8 @@
-"""What every verl_ext trainer adds to a V1 trainer: turn-level credit, session metrics, the exactness check, a session
-dump, a quick poll.
+"""What every verl_ext trainer adds to a V1 trainer: turn-level credit, the entropy bonus, session metrics, the check of
+exactness, a session dump, a quick poll.
 
-A mixin over verl's trainer classes. Without a turn-level estimator it changes no numbers: the batch, the advantages and
-the update are verl's.
+A mixin over verl's trainer classes. Without a turn-level estimator or a bonus it changes no numbers: the batch, the
+advantages and the update are verl's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from tensordict import TensorDict
 from verl.workers.utils.padding import response_to_nested
 
 from verl_ext.config import parse
+from verl_ext.objective.settings import check as check_entropy
 from verl_ext.plugin import cpu_platform
+from verl_ext.trainer import bonus
 from verl_ext.trainer.estimators import Turns, turns_at_hand
 from verl_ext.trainer.metrics import only_sessions, session_metrics, step_group_metrics
 from verl_ext.trainer.settings import ESTIMATORS, credit_settings
@@ -46,8 +48,14 @@ class SessionTrainerMixin:
     def __init__(self, config: Any):
         self.ours = parse(config)
         credit_settings(config.algorithm)
+        check_entropy(self.ours.entropy, config)
         super().__init__(config=config)
         self.replay_buffer.poll_interval = self.ours.poll_interval_s
+
+    def _setup(self) -> None:
+        super()._setup()
+        if self.ours.entropy.where != "none":
+            bonus.install(self.config.actor_rollout_ref.actor, self.actor_rollout_wg)
 
     def get_llm_client(self) -> Any:
         manager = self.llm_server_manager
@@ -59,6 +67,7 @@ class SessionTrainerMixin:
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch = super()._compute_old_log_prob(batch, metrics)
+        metrics.update(bonus.entropy_metrics(batch))
         # Where the weights moved between sampling and training, the log-probs differ for that reason.
         version = self.global_steps - 1
         keys = [
@@ -99,6 +108,12 @@ class SessionTrainerMixin:
             nothing = TensorDict({"advantages": data["advantages"] * 0}, batch_size=len(alone))
             tq.kv_batch_put(keys=alone, partition_id=batch.partition_id, fields=nothing)
         return batch
+
+    def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
+        if self.ours.entropy.where != "none":
+            put = bonus.put_weights(self.ours.entropy, self.config, self.actor_rollout_wg, batch, self.global_steps)
+            metrics.update(put)
+        return super()._update_actor(batch, metrics)
 
     def _val_metrics_update(self, data_sources: list[str], sample_uids: list[str], infos: dict, *rest: Any, **kw: Any):
         # verl draws a bootstrap of every number for every task: minutes on two cores. It is wanted for `acc` alone.
