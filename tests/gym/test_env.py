@@ -71,6 +71,7 @@ class Counting:
 
     def __init__(self, sandbox, failures: int = 0):
         self.sandbox, self.failures, self.grades = sandbox, failures, 0
+        self.isolation, self.evaluate = sandbox.isolation, sandbox.evaluate
 
     async def grade(self, sources, tests, limits=None) -> Verdict:
         self.grades += 1

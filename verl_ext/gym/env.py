@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from verl_ext.gym import prompts, tools_code, tools_ops
+from verl_ext.gym import leaks, prompts, tools_code, tools_ops
 from verl_ext.gym.hardcode import hard_codes
 from verl_ext.gym.workspace import Outcome, Workspace, refuse, useless
 from verl_ext.types import Action, Observation, Task, Verdict, digest
@@ -97,6 +97,7 @@ class BugFixEnv:
             one turn. Default: on for ``ops``, off for ``code``.
         limits: Limits of each grade; None for the sandbox's own.
         verdicts: Where public verdicts are kept.
+        private: Files that a policy must never see, such as the tasks' parquet; see :func:`verl_ext.gym.leaks.check`.
 
     Raises:
         BadInput: ``tools`` names no tool set.
@@ -111,6 +112,7 @@ class BugFixEnv:
         auto_test: bool | None = None,
         limits: Limits | None = None,
         verdicts: Verdicts = public_verdicts,
+        private: Sequence[str] = (),
     ):
         prompts.check_tools(tools)
         self.task = task
@@ -120,6 +122,7 @@ class BugFixEnv:
         self._sandbox = sandbox
         self._limits = limits
         self._verdicts = verdicts
+        self._private = tuple(private)
         self._workspace = Workspace.of(task.sources, task.editable)
         self._known: set[tuple[Any, ...]] = set()
         self._public: Verdict | None = None
@@ -159,8 +162,9 @@ class BugFixEnv:
         """Back to the buggy source, with its potential known.
 
         Raises:
-            InfrastructureError: The sandbox failed.
+            InfrastructureError: The sandbox failed, or something would give the solution away.
         """
+        await leaks.check(self.task, self._sandbox, self._private)
         self._workspace = Workspace.of(self.task.sources, self.task.editable)
         self._known = set()
         self.done = False

@@ -6,6 +6,7 @@ tests and ending the session belong to the environment, so that every tool set i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +14,9 @@ from verl_ext.types import digest
 
 MAX_FILE_CHARS = 64_000
 """A file that an edit would make longer is refused, so that a policy cannot fill memory."""
+
+MAX_PATH_CHARS = 200
+_PART = re.compile(r"(?!.*[. ]\Z)[A-Za-z0-9_.+-][A-Za-z0-9_.+ -]*")
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,25 @@ def refuse(text: str) -> Outcome:
 def useless(text: str) -> Outcome:
     """The call was allowed but changed nothing and told nothing new."""
     return Outcome(text, redundant=True)
+
+
+def refused_path(path: str) -> str | None:
+    """Why no workspace may have a file of this name, None when it may.
+
+    ASCII alone: two names that look alike, or that a file system folds into one (full-width letters, composed and
+    decomposed accents, a Cyrillic a), would let an edit go to another file than the one that is read.
+    """
+    shown = ascii(path[:80])
+    if not path or len(path) > MAX_PATH_CHARS:
+        return f"a path of {len(path)} characters; allowed are 1 to {MAX_PATH_CHARS}"
+    if not path.isascii():
+        return f"path {shown} has characters that can look like others; use letters, digits and _ . + - /"
+    for part in path.split("/"):
+        if part in ("", ".", ".."):
+            return f"path {shown} must be relative, without empty parts, . and .."
+        if not _PART.fullmatch(part):
+            return f"path {shown} has a part {part[:40]!a}; use letters, digits and _ . + -"
+    return None
 
 
 @dataclass
@@ -57,11 +80,13 @@ class Workspace:
         return digest(self.sources)
 
     def write(self, path: str, text: str, label: str) -> str | None:
-        """Replaces the text of ``path`` and remembers the old one.
+        """Replaces the text of ``path``, which must be editable and there, and remembers the old one.
 
         Returns:
             None, or why the text is refused.
         """
+        if path not in self.editable or path not in self.sources:
+            return f"{path[:80]!a} may not be edited; editable: {', '.join(self.editable)}"
         if len(text) > MAX_FILE_CHARS:
             return f"{path} would have {len(text)} characters, allowed are {MAX_FILE_CHARS}"
         try:
