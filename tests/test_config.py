@@ -1,5 +1,7 @@
 """Bad input is refused in one line before anything starts."""
 
+import sys
+
 import pytest
 from omegaconf import OmegaConf
 
@@ -171,3 +173,24 @@ def test_tests_that_a_policy_can_fool_are_refused_unless_asked_for(tmp_path, cap
     assert "holds task shop, whose tests run in the solution's own process" in capsys.readouterr().err
     allowed = {"tools": "code", "sandbox": {"shared": True, "isolation": "none"}}
     validate_or_exit(recipe(actor_rollout_ref__model__path=str(tmp_path), verl_ext=allowed, **files))
+
+
+def test_a_sandbox_where_code_finds_this_package_is_refused(tmp_path, capsys, monkeypatch):
+    """Installed below the interpreter's own prefix, it lies open in every jail, with the repaired functions in it."""
+    from pathlib import Path
+
+    from tests.gym.test_env import TASK
+    from verl_ext.gym import leaks
+    from verl_ext.gym.export import write_parquet
+
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    (tmp_path / "config.json").write_text("{}")
+    write_parquet(tmp_path / "train.parquet", [TASK], "ops")
+    files = {"data__train_files": str(tmp_path / "train.parquet"), "data__val_files": []}
+    config = recipe(actor_rollout_ref__model__path=str(tmp_path), **files)
+    validate_or_exit(config)
+    monkeypatch.setattr(leaks, "PACKAGE", Path(sys.base_prefix, "lib"))
+    with pytest.raises(SystemExit):
+        validate_or_exit(config)
+    line = capsys.readouterr().err
+    assert "a policy's code could look up solutions: code can read what it must not" in line and line.count("\n") == 1

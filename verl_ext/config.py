@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from verl_ext.objective.settings import EntropyConfig
 from verl_ext.objective.settings import check as check_entropy
-from verl_ext.types import BadInput
+from verl_ext.types import BadInput, InfrastructureError
 
 TRUNCATED = ("mask", "zero", "score")
 BACKENDS = ("local", "fusion", "swerex")
@@ -32,9 +32,10 @@ class SandboxConfig:
     """Where untrusted code runs.
 
     Attributes:
-        backend: ``local``: bubblewrap on this machine. ``fusion``: SandboxFusion servers, for tasks with cases.
+        backend: ``local``: on this machine. ``fusion``: SandboxFusion servers, for tasks with cases.
             ``swerex``: SWE-ReX deployments, for tasks with cases whose code needs an image.
-        isolation: For ``local``: ``auto`` or ``bubblewrap``; ``none`` runs without isolation and prints a warning.
+        isolation: For ``local``: ``auto`` (the best level that holds), ``bubblewrap`` or ``landlock``; ``none`` runs
+            without isolation and prints a warning.
         workers: For ``local``: runs at a time, in each process that owns a sandbox.
         endpoints: For ``fusion``: URLs of ``run_code``.
         concurrency: For ``fusion``: requests, for ``swerex``: deployments at a time from this machine, all processes
@@ -127,7 +128,7 @@ def parse(config: DictConfig) -> Config:
     _one_of("verl_ext.tools", parsed.tools, TOOLS)
     _one_of("verl_ext.truncated", parsed.truncated, TRUNCATED)
     _one_of("verl_ext.sandbox.backend", parsed.sandbox.backend, BACKENDS)
-    _one_of("verl_ext.sandbox.isolation", parsed.sandbox.isolation, ("auto", "bubblewrap", "none"))
+    _one_of("verl_ext.sandbox.isolation", parsed.sandbox.isolation, ("auto", "bubblewrap", "landlock", "none"))
     for name in ("wall_clock_s", "max_invalid_calls", "poll_interval_s"):
         _positive(f"verl_ext.{name}", getattr(parsed, name))
     if parsed.max_turn_tokens < 0:
@@ -167,8 +168,11 @@ def _check_deployment(sandbox: SandboxConfig) -> None:
         )
 
 
-def _files(value: Any) -> list[str]:
-    return [value] if isinstance(value, str) else list(value or [])
+def data_files(config: DictConfig) -> dict[str, list[str]]:
+    """Files of tasks on this machine, by the key under ``data`` that names them."""
+    named = {key: config.data.get(key) or [] for key in ("train_files", "val_files")}
+    listed = {key: [files] if isinstance(files, str) else list(files) for key, files in named.items()}
+    return {key: [file for file in files if "://" not in file] for key, files in listed.items()}
 
 
 def _check_rows(file: Path, tools: str, sandbox: SandboxConfig) -> str | None:
@@ -244,19 +248,34 @@ def validate(config: DictConfig) -> None:
     model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
     if on_cpu and not (model / "config.json").is_file():
         raise BadInput(f"actor_rollout_ref.model.path={model} holds no config.json; run: verl-ext tiny build")
-    for key in ("train_files", "val_files"):
-        for file in _files(config.data[key]):
-            if "://" in file:
-                continue
+    for key, files in data_files(config).items():
+        for file in files:
             if not (path := Path(file).expanduser()).is_file():
                 raise BadInput(
                     f"data.{key}: {file} does not exist; run: verl-ext tasks build --out {Path(file).parent}"
                 )
             if problem := _check_rows(path, parsed.tools, parsed.sandbox):
                 raise BadInput(f"data.{key}: {file} {problem}")
-    from verl_ext.sandbox import check
+    asyncio.run(_try_sandbox(parsed.sandbox, [file for files in data_files(config).values() for file in files]))
 
-    asyncio.run(check(parsed.sandbox))
+
+async def _try_sandbox(settings: SandboxConfig, private: list[str]) -> None:
+    """It runs a trivial program, and code finds neither this package nor the tasks where it runs."""
+    from verl_ext.gym import leaks
+    from verl_ext.sandbox import check, open_configured
+
+    await check(settings)
+    if settings.isolation == "none":
+        return
+    sandbox = await open_configured(settings)
+    try:
+        leak = await leaks.in_sandbox((), sandbox, private)
+    except InfrastructureError as error:
+        raise BadInput(str(error)) from None
+    finally:
+        await sandbox.aclose()
+    if leak is not None:
+        raise BadInput(f"verl_ext.sandbox: a policy's code could look up solutions: {leak}; see docs/sandbox.md, Leaks")
 
 
 def validate_or_exit(config: DictConfig) -> None:

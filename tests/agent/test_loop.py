@@ -226,6 +226,15 @@ async def test_sandbox_failure_leaves_no_row(tokenizer, monkeypatch, caplog):
     assert "left out of training: sandbox_error" in caplog.text and TASK.task_id in caplog.text
 
 
+async def test_a_leak_leaves_the_session_out(tokenizer):
+    """The agent loop knows the tasks' files and says so to the environment, which finds one named in a workspace."""
+    config = configuration()
+    config.data.train_files = "/data/rows.parquet"
+    leaky = replace(TASK, sources={**TASK.sources, "notes.txt": "solutions are in /data/rows.parquet"})
+    with pytest.raises(InfrastructureError, match=r"left out of training: sandbox_error.*names the tasks' file"):
+        await play(tokenizer, [FIX, SUBMIT], config, task=leaky)
+
+
 async def test_masked_truncation_keeps_the_row_but_trains_nothing(tokenizer):
     settings = {"max_invalid_calls": 2, "truncated": "mask"}
     row, _ = await play(tokenizer, ["a", "b"], configuration(**settings))

@@ -21,7 +21,7 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 
 from verl_ext.agent.sandboxes import shared_sandbox
 from verl_ext.agent.session import Session, action_of, ids_digest
-from verl_ext.config import parse
+from verl_ext.config import data_files, parse
 from verl_ext.gym.env import BugFixEnv
 from verl_ext.gym.flags import flags
 from verl_ext.gym.prompts import tool_schemas
@@ -49,6 +49,7 @@ class BugFixAgentLoop(AgentLoopBase):
         super().__init__(*args, **kwargs)
         del tools  # the environment brings its own
         self.ours = parse(self.config)
+        self.private = [file for files in data_files(self.config).values() for file in files]
         multi_turn = self.rollout_config.multi_turn
         self.max_turns: int = multi_turn.max_assistant_turns
         self.observation_limit: int = multi_turn.max_tool_response_length
@@ -82,7 +83,7 @@ class BugFixAgentLoop(AgentLoopBase):
         try:
             sandbox = await shared_sandbox(self.ours.sandbox)
             async with asyncio.timeout(self.ours.wall_clock_s) as clock:
-                env = BugFixEnv(task, sandbox, tools=self.ours.tools)
+                env = BugFixEnv(task, sandbox, tools=self.ours.tools, private=self.private)
                 await env.reset()
                 session.stop = await self._converse(session, env, messages, sampling_params, versions)
         except InfrastructureError as error:
