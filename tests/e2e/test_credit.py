@@ -8,10 +8,15 @@ from tests.e2e.conftest import PROMPTS, SESSIONS, Run
 from verl_ext.credit import TurnTable, gigpo, potential
 
 
+COEFF = 0.02
+
+
 @pytest.fixture(scope="module")
 def gigpo_run(whole_run) -> Run:
-    """Synchronous, two steps."""
-    return whole_run("gigpo", "bugfix_gigpo", "trainer.total_training_steps=2")
+    """Synchronous, two steps, with an entropy bonus."""
+    bonus = [f"verl_ext.entropy.{key}" for key in ("where=after_observation", f"coeff={COEFF}", "tokens=2")]
+    entropy = "actor_rollout_ref.actor.calculate_entropy=true"
+    return whole_run("gigpo", "bugfix_gigpo", "trainer.total_training_steps=2", entropy, *bonus)
 
 
 @pytest.fixture(scope="module")
@@ -87,3 +92,22 @@ def test_credit_and_step_groups_are_in_the_metrics(gigpo_run, potential_run):
             assert metrics["credit/groups"] == PROMPTS and metrics["credit/lone_groups"] == 0
             assert metrics["credit/variance"] > 0
             assert 0 < metrics["step_groups/contested_turns"] <= metrics["step_groups/repeated_turns"] < 1
+
+
+def test_the_entropy_bonus_is_in_the_loss(gigpo_run):
+    for metrics in gigpo_run.metrics.values():
+        assert metrics["actor/loss"] == pytest.approx(
+            metrics["actor/pg_loss"] - metrics["actor/entropy_bonus"], abs=1e-5
+        )
+        assert metrics["entropy/bonus/coeff"] == COEFF
+        # Two of the four tokens of every message but the first.
+        assert 0.2 < metrics["entropy/bonus/token_share"] < 0.5
+        # The weights sum to those of a uniform bonus, so it is the coefficient times a mean entropy.
+        after = [metrics[f"entropy/after_observation/{position}"] for position in (0, 1)]
+        assert COEFF * min(after) < metrics["actor/entropy_bonus"] < COEFF * max(after)
+
+
+def test_entropy_by_position_is_in_the_metrics_of_every_run(gigpo_run, potential_run):
+    for run in (gigpo_run, potential_run):
+        for metrics in run.metrics.values():
+            assert metrics["entropy/all"] > 0 and metrics["entropy/first_turn/0"] > 0

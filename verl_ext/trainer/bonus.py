@@ -34,7 +34,7 @@ def entropy_metrics(batch: Any) -> dict[str, float]:
 
 def put_weights(
     settings: EntropyConfig, config: Any, worker_group: Any, batch: Any, global_steps: int
-) -> dict[str, float]:
+) -> tuple[Any, dict[str, float]]:
     """Write the column of weights that the loss reads, for the batch as it will be cut into mini-batches.
 
     Args:
@@ -43,6 +43,9 @@ def put_weights(
         worker_group: The trainer's ``actor_rollout_wg``; tells the number of data-parallel ranks.
         batch: The step's rows, in the order in which they are dispatched.
         global_steps: The training step, from 1.
+
+    Returns:
+        The batch, which now names the column (workers fetch only what it names), and metrics.
     """
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     groups = mini_batches(
@@ -57,7 +60,7 @@ def put_weights(
     masks = data["response_mask"], data["loss_mask"]
     weights, metrics = bonus_weights(settings, global_steps, *masks, groups, actor.loss_agg_mode)
     column = TensorDict({WEIGHT: weights}, batch_size=len(batch))
-    tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=column)
+    batch = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=column)
     if "entropy" in data:
         metrics["entropy/bonus/share"] = share_of_entropy(data["entropy"], weights, data["response_mask"])
-    return metrics
+    return batch, metrics

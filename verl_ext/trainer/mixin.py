@@ -111,8 +111,9 @@ class SessionTrainerMixin:
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         if self.ours.entropy.where != "none":
-            put = bonus.put_weights(self.ours.entropy, self.config, self.actor_rollout_wg, batch, self.global_steps)
-            metrics.update(put)
+            settings, workers = self.ours.entropy, self.actor_rollout_wg
+            batch, more = bonus.put_weights(settings, self.config, workers, batch, self.global_steps)
+            metrics.update(more)
         return super()._update_actor(batch, metrics)
 
     def _val_metrics_update(self, data_sources: list[str], sample_uids: list[str], infos: dict, *rest: Any, **kw: Any):
