@@ -7,7 +7,6 @@ import pytest
 from tests.e2e.conftest import PROMPTS, SESSIONS, Run
 from verl_ext.credit import TurnTable, gigpo, potential
 
-
 COEFF = 0.02
 
 
