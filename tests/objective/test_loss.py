@@ -39,8 +39,11 @@ SPLITS = [
 
 @pytest.fixture
 def model():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # on a busy machine a second one waits ten times as long as it works
     torch.manual_seed(7)
-    return Model()
+    yield Model()
+    torch.set_num_threads(threads)
 
 
 def weigh(data, settings, mode, step=1):

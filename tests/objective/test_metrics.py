@@ -17,6 +17,11 @@ def test_means_over_positions_by_hand():
             "entropy/after_observation/2": 0.4,
             "entropy/first_turn/0": 0.6,
             "entropy/first_turn/1": 0.1,
+            "entropy/after_observation_share/0": 3 / 8,
+            "entropy/after_observation_share/1": 1 / 8,
+            "entropy/after_observation_share/2": 1 / 8,
+            "entropy/first_turn_share/0": 2 / 8,
+            "entropy/first_turn_share/1": 1 / 8,
             "entropy/all": 11.7 / 8,
         }
     )
@@ -47,7 +52,7 @@ def test_no_name_makes_verl_aggregate_it_as_anything_but_a_mean():
     from verl.trainer.ppo.v1.utils import MetricsAggregator
 
     names = [*entropy_by_position(NATS, MASK), "entropy/bonus/coeff", "entropy/bonus/factor", "actor/entropy_bonus"]
-    names += ["entropy/bonus/token_share", "entropy/bonus/entropy_share"]
+    names += ["entropy/bonus/token_share", "entropy/bonus/share"]
     assert {MetricsAggregator()._get_aggregation_type(name) for name in names} == {"weighted_avg"}
 
 

@@ -17,7 +17,11 @@ def step(number, scale=1.0):
         "entropy/after_observation/0": 2.0 * scale,
         "entropy/after_observation/1": 1.0 * scale,
         "entropy/after_observation/8": 0.5 * scale,
+        "entropy/after_observation_share/0": 0.5,
+        "entropy/after_observation_share/1": 0.25,
+        "entropy/after_observation_share/8": 0.01,
         "entropy/first_turn/0": 0.3 * scale,
+        "entropy/first_turn_share/0": 0.24,
         "entropy/all": 0.8 * scale,
         "critic/score/mean": 0.1 * number,
     }
@@ -38,8 +42,10 @@ def test_a_run_of_the_file_logger(tmp_path):
     assert done.exit_code == 0, done.output
     assert (tmp_path / "entropy.png").read_bytes().startswith(PNG)
     assert done.output.splitlines()[:2] == [
-        "steps 1 to 3: nats by position after an observation 0: 2.000, 1: 1.000, 8-15: 0.500; all tokens 0.800",
-        "steps 6 to 8: nats by position after an observation 0: 1.000, 1: 0.500, 8-15: 0.250; all tokens 0.400",
+        "steps 1 to 3: nats (share of tokens) by position after an observation "
+        "0: 2.000 (50 %), 1: 1.000 (25 %), 8-15: 0.500 (1 %); all 0.800",
+        "steps 6 to 8: nats (share of tokens) by position after an observation "
+        "0: 1.000 (50 %), 1: 0.500 (25 %), 8-15: 0.250 (1 %); all 0.400",
     ]
 
 
@@ -65,9 +71,9 @@ def test_ends_of_short_runs_do_not_overlap():
 
 
 def test_a_position_that_few_steps_reach_is_the_mean_of_those():
-    longer = {**step(2), "entropy/after_observation/16": 3.0}
+    longer = {**step(2), "entropy/after_observation/16": 3.0, "entropy/after_observation_share/16": 0.2}
     first, _ = curves({1: step(1), 2: longer, 3: step(3), 4: step(4)}, 2)
-    assert first.after == {0: 2.0, 1: 1.0, 8: 0.5, 16: 3.0}
+    assert first.after == {0: (2.0, 0.5), 1: (1.0, 0.25), 8: (0.5, 0.01), 16: (3.0, 0.1)}
 
 
 def test_steps_without_entropies_are_passed_over():
@@ -75,7 +81,7 @@ def test_steps_without_entropies_are_passed_over():
     assert [c.steps for c in curves(metrics, 5)] == [(1, 1), (2, 2)]
 
 
-@pytest.mark.parametrize(("first", "shown"), [(0, "0"), (1, "1"), (2, "2-3"), (4, "4-7"), (64, "64+")])
+@pytest.mark.parametrize(("first", "shown"), [(0, "0"), (1, "1"), (3, "3"), (4, "4-7"), (64, "64+")])
 def test_labels(first, shown):
     assert label(first) == shown
 

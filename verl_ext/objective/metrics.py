@@ -11,9 +11,9 @@ import torch
 from verl_ext.objective.selector import flat_rows, position_after_observation
 
 # First position of each bucket; a bucket ends before the next one begins, the last has no end.
-POSITIONS = (0, 1, 2, 4, 8, 16, 32, 64)
-AFTER = "entropy/after_observation/"
-FIRST = "entropy/first_turn/"
+POSITIONS = (0, 1, 2, 3, 4, 8, 16, 32, 64)
+AFTER, AFTER_SHARE = "entropy/after_observation/", "entropy/after_observation_share/"
+FIRST, FIRST_SHARE = "entropy/first_turn/", "entropy/first_turn_share/"
 ALL = "entropy/all"
 
 
@@ -26,20 +26,26 @@ def entropy_by_position(entropy: torch.Tensor, response_mask: torch.Tensor) -> d
 
     Returns:
         ``entropy/after_observation/<p>`` for each of :data:`POSITIONS` that has tokens: the mean from position p up to
-        the next one. ``entropy/first_turn/<p>``: the same for the turns that answer a prompt, to compare with.
-        ``entropy/all``: the mean over all policy tokens. Empty when there are none.
+        the next one. ``entropy/first_turn/<p>``: the same for the turns that answer a prompt, to compare with. For
+        both ``..._share/<p>``: how much of all policy tokens that is. ``entropy/all``: the mean over all of them.
+        Empty when there are none.
     """
     nats = flat_rows(entropy)[0].double()
     after = flat_rows(position_after_observation(response_mask))[0]
     both = flat_rows(position_after_observation(response_mask, first_turn=True))[0]
-    metrics = {}
-    for prefix, position, chosen in ((AFTER, after, after >= 0), (FIRST, both, (both >= 0) & (after < 0))):
-        bucket = torch.bucketize(position[chosen], torch.tensor(POSITIONS, device=position.device), right=True) - 1
-        count = torch.bincount(bucket, minlength=len(POSITIONS)).tolist()
+    policy = both >= 0
+    if not policy.any():
+        return {}
+    metrics = {ALL: float(nats[policy].mean())}
+    begins = torch.tensor(POSITIONS, device=both.device)
+    for name, share, chosen in ((AFTER, AFTER_SHARE, after >= 0), (FIRST, FIRST_SHARE, policy & (after < 0))):
+        bucket = torch.bucketize(both[chosen], begins, right=True) - 1
+        counts = torch.bincount(bucket, minlength=len(POSITIONS)).tolist()
         sums = torch.bincount(bucket, weights=nats[chosen], minlength=len(POSITIONS)).tolist()
-        metrics.update({f"{prefix}{first}": s / n for first, s, n in zip(POSITIONS, sums, count, strict=True) if n})
-    if (policy := both >= 0).any():
-        metrics[ALL] = float(nats[policy].mean())
+        for first, nats_in_all, count in zip(POSITIONS, sums, counts, strict=True):
+            if count:
+                metrics[f"{name}{first}"] = nats_in_all / count
+                metrics[f"{share}{first}"] = count / int(policy.sum())
     return metrics
 
 

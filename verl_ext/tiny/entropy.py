@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from verl_ext.types import BadInput
 
 Metrics = Mapping[int, Mapping[str, float]]
+
+
+class Point(NamedTuple):
+    """Mean entropy at a position, in nats a token, and its share of all policy tokens."""
+
+    nats: float
+    share: float
 
 
 @dataclass(frozen=True)
@@ -18,13 +25,13 @@ class Curves:
 
     Attributes:
         steps: First and last of them.
-        after, first_turn: First position of a bucket to nats a token; see :mod:`verl_ext.objective.metrics`.
+        after, first_turn: By first position of a bucket; see :mod:`verl_ext.objective.metrics`.
         all: Nats a token over all policy tokens.
     """
 
     steps: tuple[int, int]
-    after: dict[int, float]
-    first_turn: dict[int, float]
+    after: dict[int, Point]
+    first_turn: dict[int, Point]
     all: float
 
 
@@ -57,7 +64,7 @@ def curves(metrics: Metrics, steps: int) -> list[Curves]:
     Raises:
         BadInput: No step logged any.
     """
-    from verl_ext.objective.metrics import AFTER, ALL, FIRST
+    from verl_ext.objective.metrics import AFTER, AFTER_SHARE, ALL, FIRST, FIRST_SHARE
 
     logged = sorted(step for step, values in metrics.items() if any(name.startswith(AFTER) for name in values))
     if not logged:
@@ -68,28 +75,39 @@ def curves(metrics: Metrics, steps: int) -> list[Curves]:
     length = min(steps, max(1, len(logged) // 2))
     spans = [logged[:length], logged[-length:]] if len(logged) > 1 else [logged]
 
-    def mean(name: str, span: list[int]) -> float | None:
+    def mean(name: str, span: list[int]) -> float:
         values = [metrics[step][name] for step in span if name in metrics[step]]
-        return sum(values) / len(values) if values else None
+        return sum(values) / len(values)
 
-    def by_position(prefix: str, span: list[int]) -> dict[int, float]:
-        names = {name for step in span for name in metrics[step] if name.startswith(prefix)}
-        return {int(name.removeprefix(prefix)): mean(name, span) for name in sorted(names, key=_position)}
+    def by_position(nats: str, share: str, span: list[int]) -> dict[int, Point]:
+        firsts = {int(name.removeprefix(nats)) for step in span for name in metrics[step] if name.startswith(nats)}
+        shares = {
+            first: sum(metrics[step].get(f"{share}{first}", 0.0) for step in span) / len(span) for first in firsts
+        }
+        return {first: Point(mean(f"{nats}{first}", span), shares[first]) for first in sorted(firsts)}
 
     return [
-        Curves((span[0], span[-1]), by_position(AFTER, span), by_position(FIRST, span), mean(ALL, span))
+        Curves(
+            (span[0], span[-1]),
+            by_position(AFTER, AFTER_SHARE, span),
+            by_position(FIRST, FIRST_SHARE, span),
+            mean(ALL, span),
+        )
         for span in spans
     ]
 
 
 def describe(found: Curves) -> str:
     """One line with the figures of the curve."""
-    after = ", ".join(f"{label(first)}: {nats:.3f}" for first, nats in found.after.items())
-    return f"{_span(found)}: nats by position after an observation {after}; all tokens {found.all:.3f}"
+    after = ", ".join(f"{label(first)}: {p.nats:.3f} ({100 * p.share:.0f} %)" for first, p in found.after.items())
+    return f"{_span(found)}: nats (share of tokens) by position after an observation {after}; all {found.all:.3f}"
 
 
 def draw(found: list[Curves], path: Path) -> None:
-    """Draw the curves to a PNG file: solid after an observation, dashed in the turns that answer the prompt."""
+    """Draw the curves to a PNG file: solid after an observation, dashed in the turns that answer the prompt.
+
+    A dot's area is the position's share of all policy tokens.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -98,16 +116,11 @@ def draw(found: list[Curves], path: Path) -> None:
     ticks = sorted({first for curve in found for first in (*curve.after, *curve.first_turn)})
     at = {first: i for i, first in enumerate(ticks)}
     for curve, colour in zip(found, ("#1f77b4", "#d62728"), strict=False):
-        for values, style, what in ((curve.after, "-", "after an observation"), (curve.first_turn, "--", "first turn")):
-            if values:
-                axes.plot(
-                    [at[first] for first in values],
-                    list(values.values()),
-                    color=colour,
-                    linestyle=style,
-                    marker="o",
-                    label=f"{what}, {_span(curve)}",
-                )
+        for points, style, what in ((curve.after, "-", "after an observation"), (curve.first_turn, "--", "first turn")):
+            if points:
+                x, y = [at[first] for first in points], [point.nats for point in points.values()]
+                axes.plot(x, y, color=colour, linestyle=style, label=f"{what}, {_span(curve)}")
+                axes.scatter(x, y, s=[500 * point.share for point in points.values()], color=colour, alpha=0.6)
         axes.axhline(curve.all, color=colour, linestyle=":", linewidth=1)
     axes.plot([], [], color="0.35", linestyle=":", linewidth=1, label="mean over all policy tokens")
     axes.set_xticks(range(len(ticks)), [label(first) for first in ticks])
@@ -134,10 +147,6 @@ def label(first: int) -> str:
 def _span(curve: Curves) -> str:
     first, last = curve.steps
     return f"step {first}" if first == last else f"steps {first} to {last}"
-
-
-def _position(name: str) -> int:
-    return int(name.rsplit("/", 1)[1])
 
 
 def _read_lines(paths: list[Path]) -> dict[int, dict[str, float]]:
