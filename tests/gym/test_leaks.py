@@ -1,6 +1,7 @@
 """Each way in which a solution could lie about, planted: the episode does not take place, by the sandbox's fault."""
 
 import dataclasses
+import importlib.util
 import json
 import shutil
 import sys
@@ -186,6 +187,18 @@ async def test_planted_a_wheel_and_a_cached_one_without_its_name(open_place, els
     with zipfile.ZipFile(place, "w") as wheel:
         wheel.writestr("fixme/__init__.py", GOLD)
     await refused(named("fixme"), open_place, f"an archive of the task's package, .*{place}")
+
+
+async def test_what_is_seen_but_cannot_be_read_is_no_leak(elsewhere, folder):
+    """As under Landlock, which lets code ask whether a file is there."""
+    spec = importlib.util.spec_from_file_location("probe", leaks._PROBE)
+    spec.loader.exec_module(probe := importlib.util.module_from_spec(spec))
+    closed = folder / "closed"
+    closed.symlink_to(closed)  # there, and not to be opened, by root either
+    assert probe.readable([str(closed)]) == []
+    closed.unlink()
+    closed.write_text("")
+    assert probe.readable([str(closed)]) == [str(closed)]
 
 
 async def test_the_sandbox_is_asked_once_for_the_same_names(sandbox):

@@ -45,8 +45,8 @@ def copies(names: list) -> list:
 
 
 def readable(paths: list) -> list:
-    """Which of ``paths`` are there."""
-    return [path for path in paths if os.path.lexists(path)][:_MOST]
+    """Which of ``paths`` are there and open to this process."""
+    return [path for path in paths if _opens(path)][:_MOST]
 
 
 def histories(names: list) -> list:
@@ -58,7 +58,7 @@ def histories(names: list) -> list:
             break
         folder = os.path.dirname(folder)
     for pattern in ("/*/.git", "/*/*/.git", "/home/*/*/.git"):
-        for path in glob.glob(pattern):
+        for path in filter(_opens, glob.glob(pattern)):
             tree = os.path.dirname(path)
             if any(_glob(tree, f"{sub}{glob.escape(name)}{end}")
                    for name in (*names, _OURS) for sub in ("", "src/") for end in ("", ".py")):  # fmt: skip
@@ -90,4 +90,13 @@ def _holds(path: str, wanted: set) -> bool:
 
 
 def _glob(folder: str, end: str) -> list:
-    return glob.glob(os.path.join(folder, end).rstrip("/"))
+    return [path for path in glob.glob(os.path.join(folder, end).rstrip("/")) if _opens(path)]
+
+
+def _opens(path: str) -> bool:
+    """By trying: where Landlock isolates, or another user's files lie, the name can be seen and nothing be read."""
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
