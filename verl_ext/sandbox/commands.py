@@ -15,6 +15,14 @@ import click
 from verl_ext.sandbox.local import open_sandbox
 from verl_ext.types import BadInput, InfrastructureError, Task, Verdict
 
+_isolation = click.option(
+    "--isolation",
+    default="auto",
+    show_default=True,
+    type=click.Choice(["auto", "bubblewrap", "landlock", "none"]),
+    help="auto: bubblewrap, else landlock, else refuse. none: no isolation, for code you trust.",
+)
+
 
 @click.command()
 @click.option("--task", required=True, help="FILE.json, FILE.jsonl:ID, or an ID to be found below --tasks.")
@@ -31,7 +39,7 @@ from verl_ext.types import BadInput, InfrastructureError, Task, Verdict
     type=click.Path(path_type=Path),
     help="Task file, or directory of task files.",
 )
-@click.option("--isolation", default="auto", show_default=True, type=click.Choice(["auto", "bubblewrap", "none"]))
+@_isolation
 def grade(task: str, solution: Path, tasks: Path, isolation: str) -> None:
     """Prints the verdict of the hidden tests as JSON: passed, cases, trust, failure, seconds.
 
@@ -59,7 +67,7 @@ def sandbox() -> None:
 @click.option("--host", default="127.0.0.1", help="Address to listen on; any but loopback needs a token.")
 @click.option("--port", default=8080, type=click.IntRange(1, 65535))
 @click.option("--workers", default=len(os.sched_getaffinity(0)), type=click.IntRange(min=1), help="Programs at a time.")
-@click.option("--isolation", default="auto", type=click.Choice(["auto", "bubblewrap", "none"]))
+@_isolation
 @click.option(
     "--token", envvar="VERL_EXT_SANDBOX_TOKEN", default="", help="Clients must send Authorization: Bearer TOKEN."
 )

@@ -1,26 +1,34 @@
-"""The local sandbox: a pool of warm templates, each in a bubblewrap jail, behind the sandbox protocol."""
+"""The local sandbox: a pool of warm templates behind the sandbox protocol, at the best level that holds here."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import time
 import warnings
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple
 
 from verl_ext.sandbox import backend, oracle, proxy, shared
+from verl_ext.sandbox.attempts import attempts
 from verl_ext.sandbox.base import Limits, Outcome
 from verl_ext.sandbox.slot import PolicyFault, Slot
 from verl_ext.types import BadInput, Case, InfrastructureError, Tests, Verdict
 
-Isolation = Literal["auto", "bubblewrap", "none"]
-_ENABLE = (
+Level = Literal["bubblewrap", "landlock", "none"]
+Isolation = Literal["auto", "bubblewrap", "landlock", "none"]
+LEVELS = {"bubblewrap": backend.start_jailed, "landlock": backend.start_landlocked, "none": backend.start_plain}
+ENABLE = (
     "allow unprivileged user namespaces (sysctl user.max_user_namespaces=15000, on Ubuntu also "
     "kernel.apparmor_restrict_unprivileged_userns=0, in Docker --security-opt seccomp=unconfined "
-    "--security-opt systempaths=unconfined), or set isolation='none' for code you trust"
+    "--security-opt systempaths=unconfined) for bubblewrap, or boot with lsm=landlock,... for landlock, or set "
+    "isolation='none' for code you trust"
 )
+_log = logging.getLogger("verl_ext")
+_granted: set[str] = set()  # levels at which every attempt failed, in this process
 _PROBE = Tests(module="probe", cases=(Case("f"),))
 
 
@@ -69,26 +77,26 @@ class LocalSandbox:
     """Grades on this machine; see :class:`~verl_ext.sandbox.base.Sandbox`.
 
     Attributes:
-        isolation: ``bubblewrap``, or ``none`` when that was asked for.
+        isolation: The level in force: ``bubblewrap``, ``landlock``, or ``none`` when that was asked for.
     """
 
-    def __init__(self, isolation: Isolation = "auto", workers: int = 2, limits: Limits | None = None) -> None:
+    def __init__(self, isolation: Level = "bubblewrap", workers: int = 2, limits: Limits | None = None) -> None:
         """Does not start anything; use :func:`open_sandbox`, which also checks that the isolation works.
 
         Args:
-            isolation: ``auto`` and ``bubblewrap`` isolate or refuse; ``none`` runs code with the rights of this user.
+            isolation: ``bubblewrap`` or ``landlock``; ``none`` runs code with the rights of this user.
             workers: Grades at one time, each with a warm interpreter (about 10 MB).
             limits: Default limits of a grade.
         """
-        if isolation not in ("auto", "bubblewrap", "none"):
-            raise BadInput(f"sandbox isolation={isolation!r}: must be auto, bubblewrap or none")
+        if isolation not in LEVELS:
+            raise BadInput(f"sandbox isolation={isolation!r}: must be auto, {', '.join(LEVELS)}")
         if workers < 1:
             raise BadInput(f"sandbox workers={workers}: must be at least 1")
-        self.isolation = "none" if isolation == "none" else "bubblewrap"
+        self.isolation = isolation
         self.limits = limits or Limits()
-        start = backend.start_plain if self.isolation == "none" else backend.start_jailed
+        start = LEVELS[isolation]
         # Those that run pytest files are started by the first grade that has some.
-        beside = backend.start_plain_pytest if self.isolation == "none" else backend.start_jailed_pytest
+        beside = partial(start, pytest=True)
         self._slots = [_Slots(Slot(start), Slot(backend.start_tester), Slot(beside)) for _ in range(workers)]
         self._free: asyncio.LifoQueue[_Slots] = asyncio.LifoQueue()
         for slot in reversed(self._slots):
@@ -176,24 +184,64 @@ class LocalSandbox:
 
 
 async def open_sandbox(isolation: Isolation = "auto", workers: int = 2, limits: Limits | None = None) -> LocalSandbox:
-    """Starts a local sandbox and makes one run in it, so that a machine that cannot isolate says so now.
+    """Starts a local sandbox and tries to break it, so that a machine that cannot isolate says so now.
 
-    Use it on one event loop, in a thread that lives as long: bubblewrap ends its jail when that thread ends.
+    Use it on one event loop, in a thread that lives as long: the jails end when that thread ends.
+
+    Args:
+        isolation: A level, which must hold here, or ``auto``: ``bubblewrap``, else ``landlock``, else none at all.
+        workers: Grades at one time, each with a warm interpreter (about 10 MB).
+        limits: Default limits of a grade.
 
     Raises:
         BadInput: One line on what is missing and how to enable it.
     """
-    sandbox = LocalSandbox(isolation, workers, limits)
-    if sandbox.isolation == "none":
+    if isolation == "none":
         warnings.warn("sandbox: isolation='none' runs untrusted code with your rights", stacklevel=2)
+        return await started(LocalSandbox("none", workers, limits))
+    refused = []
+    for level in ("bubblewrap", "landlock") if isolation == "auto" else (isolation,):
+        sandbox = LocalSandbox(level, workers, limits)
+        try:
+            await _grant(await started(sandbox))
+        except InfrastructureError as error:
+            await sandbox.aclose()
+            refused.append(f"{level}: {error}")
+            continue
+        except BaseException:
+            await sandbox.aclose()
+            raise
+        if refused:
+            _log.warning("sandbox: isolation %s, which protects less (docs/sandbox.md); %s", level, refused[0])
+        return sandbox
+    raise BadInput(f"sandbox: no isolation works here: {'; '.join(refused)}; {ENABLE}")
+
+
+async def started(sandbox: LocalSandbox) -> LocalSandbox:
+    """Starts its interpreters and makes one run.
+
+    Raises:
+        InfrastructureError: The level does not work here.
+        BadInput: It does, and the limits leave no room for a trivial program.
+    """
     try:
         for slots in sandbox._slots:
             await slots.worker.open()
         outcome = (await sandbox.evaluate({"probe.py": "def f(): return 1"}, _PROBE))[0]
-    except InfrastructureError as error:
+        if outcome != Outcome(value=1):
+            raise BadInput(f"sandbox: a trivial program fails in it ({outcome.error}); raise the limits")
+    except BaseException:
         await sandbox.aclose()
-        raise BadInput(f"{error}; {_ENABLE}") from None
-    if outcome != Outcome(value=1):
-        await sandbox.aclose()
-        raise BadInput(f"sandbox: a trivial program fails in it ({outcome.error}); raise the limits")
+        raise
     return sandbox
+
+
+async def _grant(sandbox: LocalSandbox) -> None:
+    """Raises :class:`InfrastructureError` where an attempt at something the level must not allow works."""
+    if sandbox.isolation in _granted:
+        return
+    broken = [check for check in await attempts(sandbox) if not check.ok]
+    if broken:
+        found = "; ".join(f"{check.name}: no ({check.detail})" for check in broken)
+        raise InfrastructureError(f"it does not hold: {found}")
+    _granted.add(sandbox.isolation)

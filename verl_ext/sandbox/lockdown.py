@@ -18,14 +18,14 @@ _libc.signal.argtypes = [ctypes.c_int, ctypes.c_void_p]
 _libc.mount.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_ulong, ctypes.c_char_p]
 
 _NEWNS, _NEWIPC, _NEWUSER, _NEWPID = 0x20000, 0x8000000, 0x10000000, 0x20000000
-_ANY_NEW = 0x7E020080  # every CLONE_NEW* flag
+ANY_NEW = 0x7E020080  # every CLONE_NEW* flag
 _NOSUID, _NODEV, _NOEXEC, _BIND, _REC, _PRIVATE = 2, 4, 8, 4096, 16384, 1 << 18
-_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER = 38, 22, 36
+_PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP, _PR_SET_CHILD_SUBREAPER, _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 38, 22, 36, 1, 4
 INSIDE_UID = 65534
 
 # name -> (x86_64, aarch64). Not needed by Python code that computes, and each either a way to other processes, a wider
 # attack surface of the kernel, or memory that no limit counts (memfd, System V segments).
-_DENIED = {
+DENIED = {
     "acct": (163, 89),
     "add_key": (248, 217),
     "adjtimex": (159, 171),
@@ -77,9 +77,13 @@ _DENIED = {
     "unshare": (272, 97),
     "userfaultfd": (323, 282),
 }
-_CLONE, _SOCKET, _CLONE3 = (56, 220), (41, 198), (435, 435)
+CLONE, CLONE3, _SOCKET = (56, 220), (435, 435), (41, 198)
+_SECCOMP, _NEW_LISTENER = (317, 277), 8
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-_ALLOW, _KILL, _EPERM, _ENOSYS = 0x7FFF0000, 0x80000000, 0x50001, 0x50026
+LOAD, EQUAL, ANY_BIT, AND, _AT_LEAST, _GIVE = 0x20, 0x15, 0x45, 0x54, 0x35, 0x06
+ALLOW, EPERM, ENOSYS, _KILL = 0x7FFF0000, 0x50001, 0x50026, 0x80000000
+Step = tuple[int, int, int, int]
+"""Code, jump if true, jump if false, and value of an instruction of a filter."""
 
 
 def supported() -> bool:
@@ -138,8 +142,27 @@ def adopt_orphans() -> None:
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def set_limits(limits: dict, processes: bool) -> None:
-    """Hard resource limits; ``processes``: also their number, which only counts rightly in a user namespace."""
+def die_with_parent() -> None:
+    """Has the kernel kill this process when the thread that forked it ends; a change of user undoes it."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+def become(uid: int) -> None:
+    """For root, for good: another user, whose processes may look at one another as far as nothing else forbids."""
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+    _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+
+
+def set_limits(limits: dict, processes: bool, others: int = 0) -> None:
+    """Hard resource limits.
+
+    Args:
+        limits: The fields of :class:`~verl_ext.sandbox.base.Limits`.
+        processes: Also the number of processes, which the kernel counts for each user of a user namespace.
+        others: How many processes of that user are not the run's.
+    """
     pairs = [
         (resource.RLIMIT_AS, limits["address_space"]),
         (resource.RLIMIT_FSIZE, limits["file_bytes"]),
@@ -150,7 +173,7 @@ def set_limits(limits: dict, processes: bool) -> None:
         (resource.RLIMIT_CPU, int(limits["total_seconds"]) + 1),
     ]
     if processes:
-        pairs.append((resource.RLIMIT_NPROC, limits["processes"]))
+        pairs.append((resource.RLIMIT_NPROC, limits["processes"] + others))
     for which, value in pairs:
         resource.setrlimit(which, (value, value))
 
@@ -164,26 +187,66 @@ def drop_privileges() -> None:
 
 def build_filter() -> bytes:
     """The seccomp program: denied calls, new namespaces by clone, and sockets other than UNIX ones give EPERM."""
-    index, arch = _ARCHES[platform.machine()]
-    load, equal, any_bit, at_least, give = 0x20, 0x15, 0x45, 0x35, 0x06
-    code = [(load, 0, 0, 4), (equal, 1, 0, arch), (give, 0, 0, _KILL), (load, 0, 0, 0)]
-    if index == 0:  # the x32 numbers would be a second door to every call
-        code += [(at_least, 0, 1, 0x40000000), (give, 0, 0, _EPERM)]
-    for numbers in _DENIED.values():
-        code += [(equal, 0, 1, numbers[index]), (give, 0, 0, _EPERM)]
+    rules = [(numbers, give(EPERM)) for numbers in DENIED.values()]
     # clone3 hides its flags behind a pointer: glibc falls back to clone when it is missing.
-    code += [(equal, 0, 1, _CLONE3[index]), (give, 0, 0, _ENOSYS)]
-    code += [(equal, 0, 3, _CLONE[index]), (load, 0, 0, 16), (any_bit, 0, 5, _ANY_NEW), (give, 0, 0, _EPERM)]
-    code += [(equal, 0, 3, _SOCKET[index]), (load, 0, 0, 16), (equal, 1, 0, 1), (give, 0, 0, _EPERM)]
-    code += [(give, 0, 0, _ALLOW)]
-    return b"".join(struct.pack("HBBI", *step) for step in code)
+    rules += [(CLONE3, give(ENOSYS)), (CLONE, no_bit(0, ANY_NEW)), (_SOCKET, only(0, 1))]
+    return assemble(rules)
+
+
+def assemble(rules: "list[tuple[tuple, list[Step]]]") -> bytes:
+    """A seccomp program. Each rule is a call's numbers on the two architectures (None: there is no such call) and the
+    steps that then decide; a call of no rule is allowed."""
+    index, arch = _ARCHES[platform.machine()]
+    code = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, arch), *give(_KILL), (LOAD, 0, 0, 0)]
+    if index == 0:  # the x32 numbers would be a second door to every call
+        code += [(_AT_LEAST, 0, 1, 0x40000000), *give(EPERM)]
+    for numbers, steps in rules:
+        if numbers[index] is not None:
+            code += [(EQUAL, 0, len(steps), numbers[index]), *steps]
+    return b"".join(struct.pack("HBBI", *step) for step in [*code, *give(ALLOW)])
+
+
+def give(answer: int) -> "list[Step]":
+    """Steps: this answer."""
+    return [(_GIVE, 0, 0, answer)]
+
+
+def argument(number: int) -> Step:
+    """Step: loads the low half of an argument, counted from 0; of those used here, the kernel looks at no more."""
+    return LOAD, 0, 0, 16 + 8 * number
+
+
+def only(number: int, *values: int) -> "list[Step]":
+    """Steps: EPERM unless the argument is one of the values."""
+    tests = [(EQUAL, len(values) - k, 0, value) for k, value in enumerate(values)]
+    return [argument(number), *tests, *give(EPERM), *give(ALLOW)]
+
+
+def no_bit(number: int, bits: int, refusal: int = EPERM, otherwise: int = ALLOW) -> "list[Step]":
+    """Steps: a refusal when the argument has one of the bits."""
+    return [argument(number), (ANY_BIT, 0, 1, bits), *give(refusal), *give(otherwise)]
 
 
 def install_filter(program: bytes) -> None:
     """Applies :func:`build_filter` to this process for good."""
-    buffer = ctypes.create_string_buffer(program, len(program))
-    fprog = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
+    fprog, _kept = _fprog(program)
     _check(_libc.prctl(_PR_SET_SECCOMP, 2, fprog, 0, 0), "seccomp")
+
+
+def install_asking_filter(program: bytes) -> int:
+    """As :func:`install_filter`, for a program that asks about some calls: the descriptor where the questions arrive.
+    The process that is being shut in must not keep it."""
+    fprog, _kept = _fprog(program)
+    number = _SECCOMP[_ARCHES[platform.machine()][0]]
+    fd = _libc.syscall(number, 1, ctypes.c_ulong(_NEW_LISTENER), fprog)
+    _check(min(fd, 0), "seccomp with a listener (is there another one already?)")
+    return fd
+
+
+def _fprog(program: bytes) -> "tuple[bytes, object]":
+    """What the kernel takes, and what must live as long as that."""
+    buffer = ctypes.create_string_buffer(program, len(program))
+    return struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer)), buffer
 
 
 def _mount(source: bytes, target: bytes, kind: "bytes | None", flags: int, data: "bytes | None") -> None:

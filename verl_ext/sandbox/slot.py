@@ -180,13 +180,19 @@ class Slot:
         self._running = self._asked = False
         if process is None:
             return
-        process.control.close()  # the template leaves by itself, and takes what it started along
+        # The template leaves by itself, and takes what it started along; its end of the socket closes after that.
         process.popen.stderr.close()
-        deadline = time.monotonic() + 0.5
-        while process.popen.poll() is None:
-            if time.monotonic() > deadline:
+        with contextlib.suppress(OSError):
+            process.control.shutdown(socket.SHUT_WR)
+        begin = time.monotonic()
+        while not (process.popen.poll() is not None and _hung_up(process.control)):
+            took = time.monotonic() - begin
+            if took > 0.5:
                 process.popen.kill()
+            if took > _PATIENCE:
+                break
             await asyncio.sleep(0.005)
+        process.control.close()
 
     @contextlib.asynccontextmanager
     async def run(self, limits: Limits) -> AsyncIterator[tuple[Channel, Callable[[], Any]]]:
@@ -265,9 +271,8 @@ class Slot:
         return int(answer[5:])
 
     async def _abandon(self) -> None:
-        """Kills the template and all below it; the next call starts a new one."""
+        """Ends the template and all below it, whatever befalls the caller; the next call starts a new one."""
         if self._process is not None:
-            self._process.popen.kill()
             await asyncio.shield(self.close())
 
     async def _packet(self) -> bytes:
@@ -296,6 +301,18 @@ class Slot:
         text = await asyncio.to_thread(popen.stderr.read)
         lines = text.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
+
+
+def _hung_up(control: socket.socket) -> bool:
+    """True when the other end of a non-blocking socket is gone; what it had still said is thrown away."""
+    try:
+        while control.recv(1 << 12):
+            pass
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
 
 
 async def _until(loop: asyncio.AbstractEventLoop, arm: Callable, seconds: float, disarm: Callable) -> bool:
