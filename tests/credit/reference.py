@@ -97,12 +97,15 @@ def verl_agent(rows: list[Row], gamma: float, omega: float, mode: str, penalty: 
         buckets["episode", row[0]].append(outcome[i])
         buckets["step", row[0], row[3]].append(local[i])
 
-    def relative(key: tuple, x: float) -> float:
-        values = buckets[key]
+    moments: dict[object, tuple[float, float]] = {}
+    for key, values in buckets.items():
         if len(values) == 1:
-            mean, deviation = (0.0, 1.0) if key[0] == "episode" else (values[0], 1.0)
+            moments[key] = (0.0 if key[0] == "episode" else values[0], 1.0)
         else:
-            mean, deviation = fmean(values), stdev(values)
+            moments[key] = (fmean(values), stdev(values))
+
+    def relative(key: tuple, x: float) -> float:
+        mean, deviation = moments[key]
         return x - mean if mode == "mean" else (x - mean) / (deviation + 1e-6)
 
     return [

@@ -35,7 +35,7 @@ def test_numbers_that_are_none_are_refused_with_the_turn_named(column, missing):
 
 
 def test_numbers_from_arrays_are_checked_too():
-    assert "session 's' of group 'h', turn 0: reward is" in refused(reward=np.array([0, 0, 0, np.nan]))
+    assert "session 's' of group 'h', turn 0: reward is nan;" in refused(reward=np.array([0, 0, 0, np.nan]))
 
 
 @pytest.mark.parametrize("missing", [None, 1.5, float("nan"), ("a",), True])
@@ -77,6 +77,15 @@ def test_columns_have_one_length():
     assert refused(anchor=["a"]) == "turn table: anchor has 1 entries, group has 4"
     assert refused(trainable=[True] * 5) == "turn table: trainable has 5 entries, group has 4"
     assert refused(reward=None) == "turn table: no column reward"
+
+
+def test_columns_have_one_entry_a_turn():
+    nested = np.zeros((4, 2))
+    assert "session 's' of group 'g', turn 0: reward is [0.0, 0.0]" in refused(reward=nested)
+    assert "session 's' of group 'g', turn 0: valid is [0.0, 0.0]" in refused(valid=nested)
+    assert "session 's' of group 'g', row 0: turn is [0, 0]" in refused(turn=nested.astype(int))
+    assert "session 's' of group 'g', turn 0: anchor is [0, 0]" in refused(anchor=nested.astype(int))
+    assert "session 's' of group 'g', turn 1: reward is [1.0]" in refused(reward=[0.0, [1.0], 0.0, 0.0])
 
 
 def test_a_session_is_trainable_as_a_whole():

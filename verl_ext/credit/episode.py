@@ -44,7 +44,7 @@ def grpo(table: TurnTable, episode_norm: str = "mean_std") -> tuple[np.ndarray, 
 
 
 def leave_one_out(table: TurnTable) -> tuple[np.ndarray, CreditStats]:
-    """Return of the session minus the mean return of the group's other sessions (RLOO, arXiv 2402.14740, eq. 8).
+    """Return of the session minus the mean return of the group's other sessions (RLOO, arXiv 2402.14740).
 
     Summed over turns with the score functions it is an unbiased estimate of the gradient of the expected return: what
     is subtracted does not depend on the session's own actions.

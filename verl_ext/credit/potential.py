@@ -28,8 +28,9 @@ def potential(
     b is the mean over the group's *other* sessions of their mean Â over turns: it estimates what Φ misses on average,
     weighs a session once whatever its length, and does not depend on the session's own actions. So, with λ = 1, the
     sum over turns of A times the score function is an unbiased estimate of Σ_s d(s) Σ_a ∇π(a|s) Q_γ(s, a), with d the
-    expected number of visits. For γ = 1 that is the gradient of the expected return. For γ < 1 it is the usual
-    policy-gradient direction without the factor γ^t, which is not the gradient of the discounted return (Thomas, 2014).
+    expected number of visits (and the turn number a part of s where there is a turn limit). For γ = 1 that is the
+    gradient of the expected return. For γ < 1 it is the usual direction without the factor γ^t, which is the gradient
+    of no objective (arXiv 1906.07073).
 
     Args:
         table: The turns. Without a column ``potential``, Φ is 0 everywhere and Â is the discounted return.

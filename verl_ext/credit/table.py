@@ -201,6 +201,10 @@ def _as_list(column: Any) -> list:
     return column.tolist() if hasattr(column, "tolist") else list(column)
 
 
+def _is_array(column: Any, kinds: str) -> bool:
+    return isinstance(column, np.ndarray) and column.ndim == 1 and column.dtype.kind in kinds
+
+
 def _keys(name: str, column: Any, rows: _Rows) -> list | np.ndarray:
     """Text or integers: an array where all are 64-bit integers, else a list."""
     if (
@@ -219,36 +223,38 @@ def _keys(name: str, column: Any, rows: _Rows) -> list | np.ndarray:
 
 
 def _integers(name: str, column: Any, rows: _Rows) -> np.ndarray:
-    array = column if isinstance(column, np.ndarray) else np.array(_as_list(column), dtype=object)
-    if array.dtype.kind in "iu":
-        return array.astype(np.int64)
-    for row, value in enumerate(array.tolist()):
+    if _is_array(column, "iu"):
+        return column.astype(np.int64)
+    values = _as_list(column)
+    for row, value in enumerate(values):
         whole = isinstance(value, int | np.integer) or (isinstance(value, float) and value.is_integer())
         if not whole or isinstance(value, bool):
             raise BadInput(f"turn table: {rows(row)}: {name} is {value!r}; it must be an integer")
-    return array.astype(np.int64)
+    return np.array(values, dtype=np.int64)
 
 
 def _numbers(name: str, column: Any, rows: _Rows) -> np.ndarray:
-    values = np.asarray(column)
-    if values.dtype.kind not in "fiub":
+    values = column
+    if not _is_array(column, "fiub"):
         kinds = float | int | np.number
-        values = np.array([value if isinstance(value, kinds) else np.nan for value in _as_list(column)], dtype=float)
+        values = np.array([value if isinstance(value, kinds) else np.nan for value in _as_list(column)])
     values = values.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
-        raise BadInput(f"turn table: {rows(bad[0])}: {name} is {column[bad[0]]!r}; it must be a finite number")
+        raise BadInput(
+            f"turn table: {rows(bad[0])}: {name} is {_as_list(column)[bad[0]]!r}; it must be a finite number"
+        )
     return values
 
 
 def _flags(name: str, column: Any, rows: _Rows) -> np.ndarray:
-    values = np.asarray(column)
-    if values.dtype == bool:
-        return values
-    for row, value in enumerate(_as_list(column)):
+    if _is_array(column, "b"):
+        return column
+    values = _as_list(column)
+    for row, value in enumerate(values):
         if not isinstance(value, bool | np.bool_ | int | np.integer | float) or value not in (0, 1):
             raise BadInput(f"turn table: {rows(row)}: {name} is {value!r}; it must be true or false")
-    return values.astype(bool)
+    return np.array(values, dtype=bool)
 
 
 def _explain_turns(session_T: np.ndarray, turns: np.ndarray, rows: _Rows) -> NoReturn:
