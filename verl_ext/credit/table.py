@@ -241,9 +241,8 @@ def _numbers(name: str, column: Any, rows: _Rows) -> np.ndarray:
     values = values.astype(np.float64)
     bad = np.flatnonzero(~np.isfinite(values))
     if len(bad):
-        raise BadInput(
-            f"turn table: {rows(bad[0])}: {name} is {_as_list(column)[bad[0]]!r}; it must be a finite number"
-        )
+        value = _as_list(column)[bad[0]]
+        raise BadInput(f"turn table: {rows(bad[0])}: {name} is {value!r}; it must be a finite number")
     return values
 
 
