@@ -220,6 +220,11 @@ def validate(config: DictConfig) -> None:
     if (mode := config.trainer.v1.trainer_mode) not in TRAINERS:
         lacks = f"turns for algorithm.adv_estimator={estimator}" if estimator in ESTIMATORS else "session metrics"
         raise BadInput(f"trainer.v1.trainer_mode={mode} has no {lacks}; set it to {' or '.join(TRAINERS)}")
+    if TRAINERS[mode] == "separate_async" and rollout.checkpoint_engine.backend == "naive":
+        raise BadInput(
+            f"trainer.v1.trainer_mode={mode} sends weights to other processes, which checkpoint_engine.backend=naive "
+            "cannot; set actor_rollout_ref.rollout.checkpoint_engine.backend=nccl, or on a CPU use bugfix_colocate_async"
+        )
     credit_settings(config.algorithm)
     check_entropy(parsed.entropy, config)
     if estimator in ("grpo", *ESTIMATORS) and rollout.n < 2:
