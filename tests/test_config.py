@@ -85,7 +85,7 @@ GIGPO = {"algorithm__adv_estimator": "gigpo"}
         ({"reward__reward_manager__name": "naive"}, "set reward.reward_manager.name=verifier"),
         ({"actor_rollout_ref__rollout__n": 1}, "use 2 or more"),
         ({"actor_rollout_ref__rollout__calculate_log_probs": False}, "set it to true"),
-        ({"trainer__v1__trainer_mode": "bugfix_separate_async"}, "checkpoint_engine.backend=nccl, or on a CPU use"),
+        ({"trainer__v1__trainer_mode": "bugfix_separate_async"}, "checkpoint_engine.backend=nccl, or on CPU use"),
         ({"algorithm__credit": {"gamma": 0.9}}, "algorithm.adv_estimator=grpo does not read it"),
         (
             GIGPO | {"algorithm__credit": {"gama": 0.9}},

@@ -223,7 +223,7 @@ def validate(config: DictConfig) -> None:
     if TRAINERS[mode] == "separate_async" and rollout.checkpoint_engine.backend == "naive":
         raise BadInput(
             f"trainer.v1.trainer_mode={mode} sends weights to other processes, which checkpoint_engine.backend=naive "
-            "cannot; set actor_rollout_ref.rollout.checkpoint_engine.backend=nccl, or on a CPU use bugfix_colocate_async"
+            "cannot; set actor_rollout_ref.rollout.checkpoint_engine.backend=nccl, or on CPU use bugfix_colocate_async"
         )
     credit_settings(config.algorithm)
     check_entropy(parsed.entropy, config)
