@@ -129,3 +129,22 @@ def test_a_long_note_does_not_push_the_verdict_out():
     console = Console(width=80, record=True, file=io.StringIO())
     doctor.report([doctor.Check("sandbox", "bubblewrap", "holds", True, "/a/rather/long/path" * 12)], console)
     assert any(line.startswith("ok ") and "holds" in line for line in console.export_text().splitlines())
+
+
+def test_a_weaker_protection_and_the_other_level_are_named_and_are_no_fault(monkeypatch):
+    from verl_ext.sandbox import selfcheck
+
+    lines = [
+        selfcheck.Check("isolation", True, "landlock works for root (uid 0)"),
+        selfcheck.Check("file names hidden", True, "stat tells whether a path exists", "not here"),
+        selfcheck.Check("network blocked", False, "reached: loopback"),
+        selfcheck.Check("level bubblewrap", True, "Operation not permitted", "not here"),
+    ]
+    monkeypatch.setattr(selfcheck, "probe", lambda: lines)
+    found = {check.name: (check.found, check.ok) for check in doctor.check_sandbox()}
+    assert found == {
+        "isolation": ("holds", True),
+        "file names hidden": ("not here", True),
+        "network blocked": ("FAILS", False),
+        "level bubblewrap": ("not here", True),
+    }

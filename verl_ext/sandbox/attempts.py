@@ -25,7 +25,7 @@ from verl_ext.types import Case, Tests
 if TYPE_CHECKING:
     from verl_ext.sandbox.local import LocalSandbox
 
-LIMITS = Limits(cpu_seconds=0.1, call_seconds=10.0, restarts=0)
+LIMITS = Limits(cpu_seconds=2.0, call_seconds=10.0, restarts=0)
 _PROGRAM = (Path(__file__).parent / "hostile.py").read_text(encoding="utf-8")
 
 
@@ -142,7 +142,7 @@ async def _call(sandbox: LocalSandbox, name: str, *args: Any, limits: Limits = L
 
 async def _reach(sandbox: LocalSandbox, host: _Host) -> list[Check]:
     process, files = host.process, host.files
-    outcome = await _call(sandbox, "reach", host.aims, limits=replace(LIMITS, cpu_seconds=2.0))
+    outcome = await _call(sandbox, "reach", host.aims)
     changed, wrote = process != host.process, files != host.files
     if outcome.failure or type(outcome.value) is not dict:
         return [Check("attempts", False, f"they did not run: {outcome.error or outcome.raised}")]
@@ -188,7 +188,8 @@ async def _exceed(sandbox: LocalSandbox) -> list[Check]:
     limits = LIMITS
     most = limits.file_bytes
     big, started, opened = [await _call(sandbox, name) for name in ("memory", "processes", "descriptors")]
-    spun, said = await _call(sandbox, "spin"), await _call(sandbox, "output", 2 * limits.output_bytes)
+    spun = await _call(sandbox, "spin", limits=replace(limits, cpu_seconds=0.1))
+    said = await _call(sandbox, "output", 2 * limits.output_bytes)
     filled = [await _call(sandbox, "disk", kind, most) for kind in ("named", "unlinked", "sparse")]
     return [
         Check("memory limited", big.failure == "memory", big.error or "2 GiB were given"),

@@ -190,7 +190,7 @@ def memory():
 def processes():
     count = 0
     try:
-        while count < 500:
+        while count < 100:
             if os.fork() == 0:
                 time.sleep(600)
             count += 1
@@ -202,7 +202,7 @@ def processes():
 def descriptors():
     count = 0
     try:
-        while count < 5000:
+        while count < 2000:
             os.dup(0)
             count += 1
     except OSError:
