@@ -25,7 +25,7 @@ from verl_ext.types import Case, Tests
 if TYPE_CHECKING:
     from verl_ext.sandbox.local import LocalSandbox
 
-LIMITS = Limits(cpu_seconds=2.0, call_seconds=10.0, restarts=0)
+LIMITS = Limits(cpu_seconds=2.0, call_seconds=30.0, restarts=0)
 _PROGRAM = (Path(__file__).parent / "hostile.py").read_text(encoding="utf-8")
 
 

@@ -46,7 +46,7 @@ _LIBRARIES = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
 _LINKER_CACHE = "/etc/ld.so.cache"  # without it, libraries are looked for in the usual directories
 # User ids that distributions give to nobody, and a part of those that a rootless container maps, which are fewer.
 _USERS = ((1_900_000_000, 1 << 24), (30_000, 30_000))
-_CAP_SETGID, _CAP_SETUID = 6, 7
+_CAP_CHOWN, _CAP_SETGID, _CAP_SETUID = 0, 6, 7
 NEWEST_LANDLOCK = 7
 
 
@@ -91,11 +91,11 @@ def own_users(read: Iterable[str]) -> tuple[int, int] | None:
     """
     status = Path("/proc/self/status").read_text()
     rights = int(status.partition("CapEff:")[2].split()[0], 16)
-    if os.geteuid() != 0 or not (rights >> _CAP_SETUID) & (rights >> _CAP_SETGID) & 1:
+    if os.geteuid() != 0 or not all(rights >> bit & 1 for bit in (_CAP_CHOWN, _CAP_SETGID, _CAP_SETUID)):
         return None
     place = _place()
     needed = [place, *(path for path in read if path != _LINKER_CACHE and os.path.exists(path))]
-    if not os.stat(place).st_mode & stat.S_IWOTH or not all(map(_open_to_all, needed)):
+    if not all(map(_open_to_all, needed)):
         return None
     return next((users for users in _USERS if _mapped(*users)), None)
 
@@ -199,7 +199,7 @@ def _start_beside(pytest: bool, level: str, packages: str, *arguments: str) -> P
 
 
 def _place() -> str:
-    """Directory in which runs get one of their own."""
+    """Directory in which slots get one of their own."""
     return os.path.realpath(tempfile.gettempdir())
 
 

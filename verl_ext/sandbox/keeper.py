@@ -15,8 +15,9 @@ import os
 import random
 import signal
 import socket
+import tempfile
 
-from verl_ext.sandbox import lockdown
+from verl_ext.sandbox import lockdown, usage
 
 
 class Keeper:
@@ -25,14 +26,19 @@ class Keeper:
     Attributes:
         uid: User of this slot alone, which :meth:`drop` changes to; None: runs have the caller's user.
         fd: A pidfd of the keeper, readable when it has died.
+        place: Directory of the slot, for directories of runs; whichever of the two is left removes it.
     """
 
-    def __init__(self, users: "list[int] | None") -> None:
-        """``users``: first user id of a range and their number, of which one is taken; None to stay the same."""
+    def __init__(self, users: "list[int] | None", place: str) -> None:
+        """``users``: first user id of a range and their number, of which one is taken; None to stay the same.
+        ``place``: Where the slot's directory is made."""
         lockdown.die_with_parent()
         os.setsid()
         lockdown.adopt_orphans()
         self.uid, self._claim = _claim(*users) if users else (None, None)
+        self.place = os.path.realpath(tempfile.mkdtemp(prefix="run-", dir=place))
+        if self.uid is not None:
+            os.chown(self.place, self.uid, self.uid)
         self.fd = os.pidfd_open(os.getpid())
         pid = os.fork()
         if pid != 0:
@@ -63,7 +69,7 @@ class Keeper:
         return kill_children()
 
     def _sweep(self) -> None:
-        """For the keeper, after the template's death."""
+        """For the keeper, after the template's end, whatever it was."""
         if self.uid is None:
             kill_children()
         elif children():
@@ -74,6 +80,7 @@ class Keeper:
                 finally:
                     os._exit(0)
             _reap()
+        usage.remove(self.place)
 
 
 def children() -> "list[int]":

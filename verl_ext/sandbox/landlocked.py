@@ -31,7 +31,7 @@ class Landlocked:
 
     def __init__(self, spec: dict) -> None:
         """``spec``: ``abi`` to use, ``users`` (see :class:`Keeper`), ``read`` and ``devices`` (paths that a run may
-        open), ``place`` (directory in which runs get theirs), ``preload`` (modules that a run needs), ``packages``
+        open), ``place`` (directory in which the slot gets one), ``preload`` (modules that a run needs), ``packages``
         (directory that they come from)."""
         if sys.platform != "linux" or not lockdown.supported():
             raise SystemExit("landlock: this machine's system calls are not known")
@@ -39,7 +39,7 @@ class Landlocked:
         if self._abi < 1:
             raise SystemExit("the kernel has no Landlock, or it is switched off (Linux 5.13, lsm=landlock,...)")
         self._spec = spec
-        self._keeper = Keeper(spec["users"])
+        self._keeper = Keeper(spec["users"], spec["place"])
         self._paths: list[tuple[int, int]] = []
         self._run = self._pidfd = self._asking = -1
         self._awake = False
@@ -69,7 +69,7 @@ class Landlocked:
     def fork(self, limits: dict) -> "tuple[int, str]":
         """Forks a run: process id (0 in it), and its directory."""
         self._limits = limits
-        self._place = os.path.realpath(tempfile.mkdtemp(prefix="run-", dir=self._spec["place"]))
+        self._place = tempfile.mkdtemp(dir=self._keeper.place)
         self._link, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._asking, self._awake = -1, False
         template = os.getpid()
@@ -172,8 +172,8 @@ class Landlocked:
         """Without a keeper."""
         if self._run > 0:
             self._kill()
-            with contextlib.suppress(OSError):
-                usage.remove(self._place)
+        with contextlib.suppress(OSError):
+            usage.remove(self._keeper.place)
         os._exit(1)
 
     def _link_fd(self) -> int:
