@@ -14,49 +14,12 @@ pytest.importorskip("verl")
 from transfer_queue import KVBatchMeta
 from verl.trainer.ppo.core_algos import FixedKLController, get_adv_estimator_fn
 from verl.trainer.ppo.v1 import trainer_base
-from verl.utils.tensordict_utils import list_of_dict_to_tensordict
 
+from tests.trainer.samples import Rows, row
 from verl_ext.trainer import mixin
+from verl_ext.trainer.settings import credit_settings
 from verl_ext.trainer.sync import BugFixTrainerSync
 from verl_ext.types import BadInput
-
-
-class Rows(dict):
-    """The three calls of TransferQueue that the advantage step makes, over a dictionary of rows."""
-
-    def kv_batch_get(self, keys, partition_id, select_fields):
-        return list_of_dict_to_tensordict(
-            [{name: self[key][name] for name in select_fields if name in self[key]} for key in keys]
-        )
-
-    def kv_batch_put(self, keys, partition_id, fields):
-        for i, key in enumerate(keys):
-            self[key].update({name: fields[name][i] for name in fields.keys()})  # noqa: SIM118 a TensorDict
-        return KVBatchMeta(partition_id=partition_id, keys=keys, tags=[self[key]["tag"] for key in keys])
-
-
-def row(group: str, score: float, spans: list[tuple[int, int]], anchors: str, kl: float = 0.0, padding=False) -> dict:
-    """A row whose turns have the given spans; the trainer's log-prob of each token is ``kl`` above the reference's."""
-    length = spans[-1][1]
-    mask = torch.zeros(length, dtype=torch.int64)
-    turns = []
-    for index, ((start, end), anchor) in enumerate(zip(spans, anchors, strict=True)):
-        mask[start:end] = 0 if padding else 1
-        entry = {"index": index, "start": start, "end": end, "anchor": anchor, "action": str(index), "valid": True}
-        turns.append(entry | {"reward": 0.0, "potential": 0.0})
-    scores = torch.zeros(length)
-    scores[-1] = score
-    log_probs = torch.full((length,), -1.0) * mask
-    return {
-        "uid": group,
-        "response_mask": mask,
-        "rm_scores": scores,
-        "rollout_log_probs": log_probs.clone(),
-        "old_log_probs": log_probs,
-        "ref_log_prob": log_probs - kl * mask,
-        "extra_fields": {"session": {"turns": turns}},
-        "tag": {"is_padding": padding},
-    }
 
 
 def rows() -> Rows:
@@ -81,6 +44,7 @@ def advantages(store: Rows, monkeypatch, **algorithm) -> tuple[dict[str, list[fl
         {"algorithm": base | algorithm, "actor_rollout_ref": {"rollout": {"n": 2}}}, flags={"allow_objects": True}
     )
     trainer.kl_ctrl_in_reward = FixedKLController(0.1)
+    trainer.credit = credit_settings(trainer.config.algorithm)
     batch = KVBatchMeta(partition_id="train", keys=list(store), tags=[fields["tag"] for fields in store.values()])
     metrics: dict[str, float] = {}
     trainer._compute_advantage(batch, metrics)
@@ -96,7 +60,7 @@ def test_gigpo_by_hand(monkeypatch):
     assert found["g_0_0"] == [0.75, 0.75, 0, 0, 0.5, 0.5]
     assert found["g_1_0"] == [-0.75, -0.75, -0.75, 0, -0.5]
     assert found["pad_0_0"] == [0] and found["h_0_0"] == [0]  # nothing to compare a lone session with
-    assert (metrics["credit/lone_groups"], metrics["credit/degenerate_groups"], metrics["credit/groups"]) == (1, 0, 2)
+    assert metrics["session/groups_of_one"] == 0.5 and metrics["credit/degenerate_groups"] == 0
 
 
 def test_potential_sees_the_states_it_went_through(monkeypatch):
@@ -151,7 +115,21 @@ def test_an_estimator_called_without_turns_says_which_trainer_to_set():
             get_adv_estimator_fn(name)(torch.zeros(1, 2), torch.ones(1, 2), SimpleNamespace(), index=["g"])
 
 
-def test_grpo_stays_verls(monkeypatch):
+@pytest.mark.parametrize("estimator", ["reinforce_plus_plus", "gae"])
+def test_an_estimator_without_groups_is_left_alone(monkeypatch, estimator):
+    """Every session was alone in its group, and got the advantage 0: a run that trained on nothing."""
+    store = Rows(
+        {f"{name}_0_0": row(name, score, [(0, 2)], "a") for name, score in (("g", 1.0), ("h", 0.0), ("i", 0.0))}
+    )
+    for fields in store.values():
+        fields["values"] = torch.zeros(2)
+    found, metrics = advantages(store, monkeypatch, adv_estimator=estimator)
+    assert found["g_0_0"][0] > 0 > found["h_0_0"][0]
+    assert "session/groups_of_one" not in metrics
+
+
+def test_grpo_is_verls_but_for_a_session_without_a_group(monkeypatch):
     found, metrics = advantages(rows(), monkeypatch, adv_estimator="grpo", norm_adv_by_std_in_grpo=False)
     assert found["g_0_0"] == [0.5, 0.5, 0, 0, 0.5, 0.5] and found["h_0_0"] == [0]
+    assert metrics["session/groups_of_one"] == 0.5
     assert not [name for name in metrics if name.startswith("credit/")]
