@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import os
+import shutil
 import socket
 import tempfile
 import time
@@ -23,6 +24,16 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 LIMITS = Limits(cpu_seconds=0.2, call_seconds=1.5, total_seconds=6.0, restarts=0)
 PATIENT = Limits(call_seconds=30.0, total_seconds=60.0)
 """For honest solutions beside attacks: a machine that is kept busy is slow, and slow is not wrong."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_temporary_directory():
+    """Other programs that run beside these tests leave and remove things in the common one."""
+    before, tempfile.tempdir = tempfile.tempdir, tempfile.mkdtemp(prefix="attacks-")
+    os.chmod(tempfile.tempdir, 0o755)
+    yield
+    shutil.rmtree(tempfile.tempdir)
+    tempfile.tempdir = before
 
 
 async def opened(level):

@@ -193,7 +193,7 @@ def _start_beside(pytest: bool, level: str, packages: str, *arguments: str) -> P
     try:
         argv = [interpreter()[0], *_FLAGS, "-c", _code(pytest, [f"/proc/self/fd/{fd}", packages])]
         argv += [str(theirs.fileno()), level, *arguments]
-        return _start(argv, ours, theirs, [fd], {**_ENVIRONMENT, **_NO_PLUGINS})
+        return _start(argv, ours, theirs, [fd], {**_ENVIRONMENT, **_NO_PLUGINS, "TMPDIR": _place()})
     finally:
         os.close(fd)
 
@@ -211,7 +211,7 @@ def start_tester() -> Process:
     """Starts the trusted template that runs hidden pytest files: this interpreter with its packages, no isolation."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     path = os.pathsep.join([str(_HERE.parents[1]), *(entry for entry in sys.path if entry)])
-    env = {**_ENVIRONMENT, **_NO_PLUGINS, "PYTHONPATH": path, "PATH": os.defpath}
+    env = {**_ENVIRONMENT, **_NO_PLUGINS, "PYTHONPATH": path, "PATH": os.defpath, "TMPDIR": _place()}
     start = "from verl_ext.sandbox.proxy_host import main; main()"
     return _start([sys.executable, "-s", "-P", "-B", "-c", start, str(theirs.fileno())], ours, theirs, [], env)
 
