@@ -53,14 +53,30 @@ def recipe(**changes):
     base = OmegaConf.create(
         {
             "verl_ext": {},
-            "trainer": {"use_v1": True, "device": "cpu", "v1": {"trainer_mode": "bugfix_sync"}},
+            "trainer": {
+                "use_v1": True,
+                "device": "cpu",
+                "v1": {"trainer_mode": "bugfix_sync", "separate_async": {"parameter_sync_step": 4}},
+            },
             "reward": {"reward_manager": {"name": "verifier"}},
             "algorithm": {"adv_estimator": "grpo"},
-            "data": {"train_files": "nowhere/train.parquet", "val_files": []},
+            "data": {"train_files": "nowhere/train.parquet", "val_files": [], "train_batch_size": 16},
             "actor_rollout_ref": {
                 "model": {"path": "nowhere/model"},
+                "actor": {
+                    "calculate_entropy": False,
+                    "entropy_coeff": 0.0,
+                    "strategy": "fsdp2",
+                    "loss_agg_mode": "token-mean",
+                    "shuffle": False,
+                    "ppo_epochs": 1,
+                    "ppo_mini_batch_size": 4,
+                    "policy_loss": {"loss_mode": "vanilla"},
+                },
                 "rollout": {
                     "n": 8,
+                    "nnodes": 1,
+                    "n_gpus_per_node": 1,
                     "checkpoint_engine": {"backend": "naive"},
                     "calculate_log_probs": True,
                     "agent": {"default_agent_loop": "bugfix"},
@@ -75,6 +91,15 @@ def recipe(**changes):
 
 
 GIGPO = {"algorithm__adv_estimator": "gigpo"}
+BYPASS_LOSS = {"actor_rollout_ref__actor__policy_loss__loss_mode": "bypass_mode"}
+SEPARATE = {
+    "trainer__v1__trainer_mode": "bugfix_separate_async",
+    "actor_rollout_ref__rollout__checkpoint_engine__backend": "nccl",
+}
+
+
+def correction(**settings):
+    return {"algorithm__rollout_correction": {"bypass_mode": False, **settings}}
 
 
 @pytest.mark.parametrize(
@@ -86,6 +111,31 @@ GIGPO = {"algorithm__adv_estimator": "gigpo"}
         ({"actor_rollout_ref__rollout__n": 1}, "use 2 or more"),
         ({"actor_rollout_ref__rollout__calculate_log_probs": False}, "set it to true"),
         ({"trainer__v1__trainer_mode": "bugfix_separate_async"}, "checkpoint_engine.backend=nccl, or on CPU use"),
+        (SEPARATE | {"actor_rollout_ref__rollout__nnodes": 0}, "rollout.nnodes=0: bugfix_separate_async has a rollout"),
+        (SEPARATE | {"data__train_batch_size": 12}, "data.train_batch_size=12 must be trainer.v1.separate_async.param"),
+        (GIGPO | {"algorithm__credit": 5}, "algorithm.credit=5 must hold settings"),
+        ({"verl_ext": 5}, "verl_ext=5 must hold settings; known are: tools"),
+        ({"verl_ext": {"entropy": None}}, "verl_ext.entropy=None must hold settings; known are: where"),
+        ({"verl_ext": {"sandbox": "x"}}, "verl_ext.sandbox='x' must hold settings"),
+        (
+            {"verl_ext": {"entropy": {"where": "uniform", "coeff": 0.1}}},
+            "set actor_rollout_ref.actor.calculate_entropy",
+        ),
+        ({"algorithm__adv_estimator": "rloo", "actor_rollout_ref__rollout__n": 1}, "rloo compares the sessions of a"),
+        (correction(rollout_is="foo"), "rollout_correction.rollout_is='foo' must be null, token or sequence"),
+        (correction(rollout_rs="token_k1,foo", rollout_rs_threshold=1.0), "rollout_rs='foo' is not one of seq_max_k2"),
+        (correction(rollout_rs="token_k1"), "rollout_rs=token_k1 needs algorithm.rollout_correction.rollout_rs_thr"),
+        (correction(bypass_mode=True), "bypass_mode=True with actor.policy_loss.loss_mode=vanilla: verl ignores"),
+        (correction() | BYPASS_LOSS, "bypass_mode=False with actor.policy_loss.loss_mode=bypass_mode: verl ignores"),
+        (correction(bypass_mode=True) | BYPASS_LOSS, "+actor_rollout_ref.actor.policy_loss.rollout_correction=$"),
+        (
+            correction(bypass_mode=True, rollout_rs="token_k1", rollout_rs_threshold=1.0)
+            | BYPASS_LOSS
+            | {"actor_rollout_ref__actor__policy_loss__rollout_correction": {"bypass_mode": True}}
+            | {"actor_rollout_ref__actor__calculate_entropy": True}
+            | {"verl_ext": {"entropy": {"where": "uniform", "coeff": 0.1}}},
+            "rejects tokens inside verl's loss, where the entropy bonus cannot see it",
+        ),
         ({"algorithm__credit": {"gamma": 0.9}}, "algorithm.adv_estimator=grpo does not read it"),
         (
             GIGPO | {"algorithm__credit": {"gama": 0.9}},
@@ -101,6 +151,7 @@ GIGPO = {"algorithm__adv_estimator": "gigpo"}
             GIGPO | {"algorithm__credit": {"step_norm": "max"}},
             "algorithm.credit.step_norm='max': must be mean or mean_std",
         ),
+        (GIGPO | {"algorithm__lam": 0.9}, "algorithm.lam=0.9 is over tokens and not read by gigpo"),
         (GIGPO | {"algorithm__gamma": 0.9}, "set algorithm.credit.gamma, which is over turns"),
         (GIGPO | {"algorithm__norm_adv_by_std_in_grpo": False}, "set algorithm.credit.episode_norm"),
         (GIGPO | {"actor_rollout_ref__rollout__n": 1}, "gigpo compares the sessions of a group; use 2 or more"),

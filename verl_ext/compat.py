@@ -29,13 +29,15 @@ def install(cpu: bool) -> None:
         )
         return
     when_imported("verl.utils.config")(_validate_our_config_first)
+    when_imported("verl.trainer.ppo.v1.trainer_separate_async")(_log_without_flush)
     if cpu:
         vllm_version_of_cpu_build()
         when_imported("verl.utils.distributed")(_single_gloo_backend)
 
 
 def _validate_our_config_first(module: ModuleType) -> None:
-    """verl's ``validate_config`` is the one call that every entry point makes before Ray starts: ours runs first."""
+    """``verl.trainer.main_ppo`` calls verl's ``validate_config`` before Ray starts: ours runs first. (One-step-off's
+    ``main_ppo`` calls it inside Ray, ``fully_async_main`` never.)"""
     inner: Callable = module.validate_config
 
     def validate_config(config, *args, **kwargs):
@@ -45,6 +47,13 @@ def _validate_our_config_first(module: ModuleType) -> None:
         return inner(config, *args, **kwargs)
 
     module.validate_config = validate_config
+
+
+def _log_without_flush(module: ModuleType) -> None:
+    """``trainer_separate_async.py`` logs with ``flush=True``, which ``logging`` refuses: with ``hybrid_engine=False``
+    the trainer died there."""
+    inner: Callable = module.logger.info
+    module.logger.info = lambda *args, flush=False, **more: inner(*args, **more)
 
 
 def vllm_version_of_cpu_build() -> None:

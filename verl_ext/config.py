@@ -87,6 +87,8 @@ class Config:
 
 
 def _build(cls: type, node: Any, where: str) -> Any:
+    if not isinstance(node, dict):
+        raise BadInput(f"{where}={node!r} must hold settings; known are: {', '.join(f.name for f in fields(cls))}")
     known = {f.name: f for f in fields(cls)}
     for key in node:
         if key not in known:
@@ -123,7 +125,8 @@ def _positive(where: str, value: float) -> None:
 
 def parse(config: DictConfig) -> Config:
     """Read ``config.verl_ext`` (absent: defaults); raises :class:`BadInput` that names the key and what is allowed."""
-    node = OmegaConf.to_container(config.verl_ext, resolve=True) if "verl_ext" in config else {}
+    node = config.get("verl_ext", {})
+    node = OmegaConf.to_container(node, resolve=True) if OmegaConf.is_config(node) else node
     parsed = _build(Config, node, "verl_ext")
     _one_of("verl_ext.tools", parsed.tools, TOOLS)
     _one_of("verl_ext.truncated", parsed.truncated, TRUNCATED)
@@ -205,7 +208,7 @@ def validate(config: DictConfig) -> None:
 
     Runs for configurations that use our parts (agent loop ``bugfix``, an estimator of ours); others pass untouched.
     """
-    from verl_ext.trainer.settings import ESTIMATORS, TRAINERS, credit_settings
+    from verl_ext.trainer.settings import ESTIMATORS, GROUP_RELATIVE, TRAINERS, check_correction, credit_settings
 
     rollout = OmegaConf.select(config, "actor_rollout_ref.rollout")
     estimator = OmegaConf.select(config, "algorithm.adv_estimator")
@@ -220,14 +223,12 @@ def validate(config: DictConfig) -> None:
     if (mode := config.trainer.v1.trainer_mode) not in TRAINERS:
         lacks = f"turns for algorithm.adv_estimator={estimator}" if estimator in ESTIMATORS else "session metrics"
         raise BadInput(f"trainer.v1.trainer_mode={mode} has no {lacks}; set it to {' or '.join(TRAINERS)}")
-    if TRAINERS[mode] == "separate_async" and rollout.checkpoint_engine.backend == "naive":
-        raise BadInput(
-            f"trainer.v1.trainer_mode={mode} sends weights to other processes, which checkpoint_engine.backend=naive "
-            "cannot; set actor_rollout_ref.rollout.checkpoint_engine.backend=nccl, or on CPU use bugfix_colocate_async"
-        )
+    if TRAINERS[mode] == "separate_async":
+        _check_separate(config, mode)
     credit_settings(config.algorithm)
     check_entropy(parsed.entropy, config)
-    if estimator in ("grpo", *ESTIMATORS) and rollout.n < 2:
+    check_correction(config, bonus=parsed.entropy.where != "none")
+    if estimator in GROUP_RELATIVE and rollout.n < 2:
         raise BadInput(
             f"actor_rollout_ref.rollout.n={rollout.n}: {estimator} compares the sessions of a group; use 2 or more"
         )
@@ -281,6 +282,26 @@ async def _try_sandbox(settings: SandboxConfig, private: list[str]) -> None:
         await sandbox.aclose()
     if leak is not None:
         raise BadInput(f"verl_ext.sandbox: a policy's code could look up solutions: {leak}; see docs/sandbox.md, Leaks")
+
+
+def _check_separate(config: DictConfig, mode: str) -> None:
+    """What verl asserts in the trainer, after Ray has started."""
+    rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
+    if rollout.checkpoint_engine.backend == "naive":
+        raise BadInput(
+            f"trainer.v1.trainer_mode={mode} sends weights to other processes, which checkpoint_engine.backend=naive "
+            "cannot; set actor_rollout_ref.rollout.checkpoint_engine.backend=nccl, or on CPU use bugfix_colocate_async"
+        )
+    for name in ("nnodes", "n_gpus_per_node"):
+        if not rollout[name] > 0:
+            raise BadInput(f"actor_rollout_ref.rollout.{name}={rollout[name]}: {mode} has a rollout of its own; give 1")
+    updates = config.trainer.v1.separate_async.parameter_sync_step
+    if config.data.train_batch_size != updates * actor.ppo_mini_batch_size:
+        raise BadInput(
+            f"data.train_batch_size={config.data.train_batch_size} must be "
+            f"trainer.v1.separate_async.parameter_sync_step={updates} times "
+            f"actor_rollout_ref.actor.ppo_mini_batch_size={actor.ppo_mini_batch_size}"
+        )
 
 
 def validate_or_exit(config: DictConfig) -> None:

@@ -138,7 +138,7 @@ class Turn:
         start, end: Half-open span of the policy's tokens in the row's response.
         tool: Tool name, ``""`` when no call could be read.
         action: Digest of tool and arguments: turns with the same anchor and action did the same in the same state.
-        reward: Reward earned on this turn (the verdict is on the last one).
+        reward: Reward earned on this turn beside the verdict, which the reward manager adds to the last one.
         Others: see :class:`Observation`; ``potential`` is that of the state the turn *starts* from.
     """
 

@@ -112,17 +112,16 @@ def test_an_estimator_called_without_turns_says_which_trainer_to_set():
         with pytest.raises(
             BadInput, match=rf"adv_estimator={name} .* set trainer.v1.trainer_mode to one of bugfix_sync"
         ):
-            get_adv_estimator_fn(name)(torch.zeros(1, 2), torch.ones(1, 2), SimpleNamespace(), index=["g"])
+            get_adv_estimator_fn(name)(torch.zeros(1, 2), torch.ones(1, 2), config=SimpleNamespace(), index=["g"])
 
 
 @pytest.mark.parametrize("estimator", ["reinforce_plus_plus", "gae"])
 def test_an_estimator_without_groups_is_left_alone(monkeypatch, estimator):
     """Every session was alone in its group, and got the advantage 0: a run that trained on nothing."""
-    store = Rows(
-        {f"{name}_0_0": row(name, score, [(0, 2)], "a") for name, score in (("g", 1.0), ("h", 0.0), ("i", 0.0))}
-    )
+    sessions = {"g": (1.0, 2), "h": (0.0, 3), "i": (0.0, 4)}
+    store = Rows({f"{name}_0_0": row(name, score, [(0, end)], "a") for name, (score, end) in sessions.items()})
     for fields in store.values():
-        fields["values"] = torch.zeros(2)
+        fields["values"] = torch.zeros(len(fields["rm_scores"]))
     found, metrics = advantages(store, monkeypatch, adv_estimator=estimator)
     assert found["g_0_0"][0] > 0 > found["h_0_0"][0]
     assert "session/groups_of_one" not in metrics

@@ -2,7 +2,7 @@
 
 import pytest
 
-from verl_ext.trainer.metrics import only_sessions, session_metrics, step_group_metrics
+from verl_ext.trainer.metrics import lone_rows, session_metrics, step_group_metrics, whole_sessions
 from verl_ext.trainer.turns import Row
 
 
@@ -45,7 +45,7 @@ def test_redundant_actions_are_counted_in_sessions_that_succeeded():
     ]
     scores = [1.0, 1.0, 0.0]
     assert session_metrics(sessions, ["a"] * 3, scores)["session/redundant_per_success"] == 1.5
-    assert "session/redundant_per_success" not in session_metrics(sessions, ["a"] * 3, [0.0] * 3)
+    assert "session/redundant_per_success" not in session_metrics(sessions, ["a"] * 3, [0.0, 0.9, 0.5])
 
 
 def test_step_groups_by_hand():
@@ -68,5 +68,15 @@ def test_step_groups_by_hand():
 
 
 def test_the_only_session_of_a_group_is_found():
-    keys = ["a_0_0", "a_1_0", "b_3_0", "b_3_1", "c_0_0", "pad_0_0"]
-    assert only_sessions(keys, [False] * 5 + [True]) == ["b_3_0", "b_3_1", "c_0_0"]
+    keys = ["a_0_0", "a_1_0", "b_3_0", "b_3_1", "d_0_0", "d_2_0", "pad_0_0"]
+    assert lone_rows(keys, [False] * 6 + [True]) == (["b_3_0", "b_3_1"], 1 / 3)
+
+
+def test_a_session_of_several_rows_counts_once():
+    one, two, three = ({**turn(), "index": i} for i in range(3))
+    rows = [Row("g_0_1", (three,)), Row("g_0_0", (one, two)), Row("g_1_0", (one,))]
+    cut = [fields([three], "submitted"), fields([one, two], "folded"), fields([one], "max_turns")]
+    (first, whole), (second, other) = whole_sessions(rows, cut)
+    assert (first, second) == (0, 2)  # the row with the session's last turns
+    assert whole["session"]["turns"] == [one, two, three] and whole["session"]["stop"] == "submitted"
+    assert other["session"]["turns"] == [one]

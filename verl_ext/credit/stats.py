@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from verl_ext.credit.segments import RESOLUTION, codes_of, pair_codes
+from verl_ext.credit.segments import codes_of, pair_codes
 from verl_ext.credit.table import TurnTable
 from verl_ext.types import BadInput
+
+_ZERO = 1e-12  # what subtracting a mean from its equals can leave
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,7 @@ class CreditStats:
         step_term: Mean over turns of the absolute step term, times its weight. For an estimator without such a term:
             of the turn's difference from the session's mean advantage.
         groups: Groups with a trainable session.
-        degenerate_groups: Groups of two or more trainable sessions that all have the same return.
+        degenerate_groups: Groups of two or more trainable sessions that teach nothing: every advantage is 0.
         lone_groups: Groups without two trainable sessions; their turns get 0.
         shared_turns: Share of turns whose anchor another turn of the group has too.
         variance: Mean over sessions of the sum of their turns' squared advantages: the variance of a session's gradient
@@ -95,25 +97,17 @@ def credit_stats(table: TurnTable, advantage_T: np.ndarray, episode_T: np.ndarra
     turn = table.trainable_T
     anchor = table.anchor_T[turn]
     sessions_G = np.bincount(table.group_S, weights=table.trainable_S, minlength=len(table.groups))
+    largest_G = np.zeros(len(table.groups))
+    np.maximum.at(largest_G, table.group_T, np.abs(advantage_T))
     return CreditStats(
         episode_term=_mean(np.abs(episode_T[turn])),
         step_term=_mean(np.abs(step_T[turn])),
         groups=int((sessions_G > 0).sum()),
-        degenerate_groups=int((_equal_returns(table) & (sessions_G > 1)).sum()),
+        degenerate_groups=int(((sessions_G > 1) & (largest_G <= _ZERO)).sum()),
         lone_groups=int((sessions_G < 2).sum()),
         shared_turns=_mean(np.bincount(anchor, minlength=table.anchors)[anchor] > 1),
         variance=_mean(table.sum_by_session(advantage_T**2)[table.trainable_S]),
     )
-
-
-def _equal_returns(table: TurnTable) -> np.ndarray:
-    """Whether the trainable sessions of each group all have the same return, to rounding (G,)."""
-    lowest = np.full(len(table.groups), np.inf)
-    highest = np.full(len(table.groups), -np.inf)
-    group, value = table.group_S[table.trainable_S], table.return_S[table.trainable_S]
-    np.minimum.at(lowest, group, value)
-    np.maximum.at(highest, group, value)
-    return highest - lowest <= RESOLUTION * np.maximum(np.abs(lowest), np.abs(highest))
 
 
 def _mean(values: np.ndarray) -> float:

@@ -7,7 +7,7 @@ rejection by rollout correction, works as for any estimator. ``returns`` are the
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
@@ -16,17 +16,18 @@ from typing import Any
 import torch
 from verl.trainer.ppo.core_algos import register_adv_est
 
-from verl_ext.trainer.settings import ESTIMATORS, TRAINERS, credit_settings
+from verl_ext.trainer.settings import ESTIMATORS, TRAINERS
 from verl_ext.trainer.turns import Row, place, turn_table
 from verl_ext.types import BadInput
 
 
 @dataclass
 class Turns:
-    """The batch's turns while its advantages are computed; ``metrics`` is filled by the estimator."""
+    """The batch's turns while its advantages are computed, and the estimator's settings; it fills ``metrics``."""
 
     rows: Sequence[Row]
     verdicts_RL: torch.Tensor
+    settings: Mapping[str, Any]
     metrics: dict[str, float] = field(default_factory=dict)
 
 
@@ -46,17 +47,22 @@ def turns_at_hand(turns: Turns) -> Iterator[Turns]:
 def _register(name: str) -> None:
     @register_adv_est(name)
     def estimate(
-        token_level_rewards: torch.Tensor, response_mask: torch.Tensor, config: Any, **_: Any
+        token_level_rewards: torch.Tensor, response_mask: torch.Tensor, **_: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         turns = _at_hand.get()
         if turns is None:
             raise BadInput(
-                f"algorithm.adv_estimator={name} needs a trainer that hands it turns; "
+                f"algorithm.adv_estimator={name} needs a trainer that hands it turns; run verl.trainer.main_ppo and "
                 f"set trainer.v1.trainer_mode to one of {', '.join(TRAINERS)}"
             )
         table = turn_table(turns.rows, token_level_rewards, turns.verdicts_RL)
-        advantages_T, statistics = ESTIMATORS[name](table, **credit_settings(config))
-        turns.metrics.update({f"credit/{key}": float(value) for key, value in asdict(statistics).items()})
+        advantages_T, statistics = ESTIMATORS[name](table, **turns.settings)
+        # Shares, since verl averages metrics over the updates of a step.
+        found = {key: float(value) for key, value in asdict(statistics).items() if key != "shared_turns"}
+        groups = found.pop("groups") or 1.0
+        turns.metrics["session/groups_of_one"] = found.pop("lone_groups") / groups
+        turns.metrics["credit/degenerate_groups"] = found.pop("degenerate_groups") / groups
+        turns.metrics.update({f"credit/{key}": value for key, value in found.items()})
         advantages = place(turns.rows, advantages_T, response_mask)
         return advantages, advantages
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -60,13 +60,29 @@ def session_metrics(extra_fields: list[dict[str, Any]], groups: list[str], score
     return {key: float(value) for key, value in metrics.items()}
 
 
-def only_sessions(keys: list[str], padding: list[bool]) -> list[str]:
-    """Keys of the real rows whose group has no other session; a key is ``{group}_{session}_{row}``."""
+def whole_sessions(rows: Sequence[Row], extra_fields: Sequence[Mapping[str, Any]]) -> list[tuple[int, dict[str, Any]]]:
+    """Each session once: the number of its last row, and that row's fields with the turns of all its rows."""
+    last: dict[tuple[str, str], int] = {}
+    turns: dict[tuple[str, str], dict[int, Mapping[str, Any]]] = {}
+    for i, row in enumerate(rows):
+        turns.setdefault(row.session, {}).update({turn["index"]: turn for turn in row.turns})
+        if row.session not in last or rows[last[row.session]].segment < row.segment:
+            last[row.session] = i
+    whole = []
+    for session, i in last.items():
+        ordered = [turn for _, turn in sorted(turns[session].items())]
+        whole.append((i, {**extra_fields[i], "session": {**extra_fields[i]["session"], "turns": ordered}}))
+    return whole
+
+
+def lone_rows(keys: Sequence[str], padding: Sequence[bool]) -> tuple[list[str], float]:
+    """Keys of the real rows whose group has no other session, and the share of groups that are so."""
     rows: dict[str, list[str]] = {}
     for key, pad in zip(keys, padding, strict=True):
         if not pad:
-            rows.setdefault(key.split("_")[0], []).append(key)
-    return [key for group in rows.values() if len({key.rsplit("_", 1)[0] for key in group}) == 1 for key in group]
+            rows.setdefault(key.rsplit("_", 2)[0], []).append(key)
+    alone = [group for group in rows.values() if len({key.rsplit("_", 1)[0] for key in group}) == 1]
+    return [key for group in alone for key in group], len(alone) / max(len(rows), 1)
 
 
 def step_group_metrics(rows: Sequence[Row]) -> dict[str, float]:

@@ -1,8 +1,8 @@
 """What every verl_ext trainer adds to a V1 trainer: turn-level credit, the entropy bonus, session metrics, the check of
 exactness, a session dump, a quick poll.
 
-A mixin over verl's trainer classes. Without a turn-level estimator or a bonus it changes no numbers: the batch, the
-advantages and the update are verl's.
+A mixin over verl's trainer classes. Without a turn-level estimator or a bonus the batch, the advantages and the update
+are verl's, but for one case: a session that is alone in its group, whose advantage verl takes to be its reward.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from verl_ext.objective.settings import check as check_entropy
 from verl_ext.plugin import cpu_platform
 from verl_ext.trainer import bonus
 from verl_ext.trainer.estimators import Turns, turns_at_hand
-from verl_ext.trainer.metrics import only_sessions, session_metrics, step_group_metrics
-from verl_ext.trainer.settings import ESTIMATORS, credit_settings
+from verl_ext.trainer.metrics import lone_rows, session_metrics, step_group_metrics, whole_sessions
+from verl_ext.trainer.settings import ESTIMATORS, GROUP_RELATIVE, bypasses, check_correction, credit_settings
 from verl_ext.trainer.turns import rows_with_turns
 
 
@@ -47,8 +47,9 @@ class SessionTrainerMixin:
 
     def __init__(self, config: Any):
         self.ours = parse(config)
-        credit_settings(config.algorithm)
+        self.credit = credit_settings(config.algorithm)
         check_entropy(self.ours.entropy, config)
+        check_correction(config, bonus=self.ours.entropy.where != "none")
         super().__init__(config=config)
         self.replay_buffer.poll_interval = self.ours.poll_interval_s
 
@@ -67,6 +68,8 @@ class SessionTrainerMixin:
 
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch = super()._compute_old_log_prob(batch, metrics)
+        if bypasses(self.config.algorithm):  # no log-probs of the trainer's own, so nothing to compare
+            return batch
         metrics.update(bonus.entropy_metrics(batch))
         # Where the weights moved between sampling and training, the log-probs differ for that reason.
         version = self.global_steps - 1
@@ -88,21 +91,23 @@ class SessionTrainerMixin:
         return batch
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        if self.config.algorithm.adv_estimator in ESTIMATORS:
+        estimator = self.config.algorithm.adv_estimator
+        padding = [tag.get("is_padding", False) for tag in batch.tags]
+        if estimator in ESTIMATORS:
             data = tq.kv_batch_get(
                 keys=batch.keys, partition_id=batch.partition_id, select_fields=["extra_fields", "rm_scores"]
             )
-            padding = [tag.get("is_padding", False) for tag in batch.tags]
             rows = rows_with_turns(batch.keys, padding, rows_of(data["extra_fields"]))
-            with turns_at_hand(Turns(rows, data["rm_scores"].to_padded_tensor(0.0))) as turns:
+            with turns_at_hand(Turns(rows, data["rm_scores"].to_padded_tensor(0.0), self.credit)) as turns:
                 batch = super()._compute_advantage(batch, metrics)
             metrics.update(turns.metrics)
             return batch
         batch = super()._compute_advantage(batch, metrics)
+        if estimator not in GROUP_RELATIVE:
+            return batch
         # verl gives the only session of a group its raw reward as advantage. When infrastructure took the others there
         # is no baseline to compare it with, and nothing to learn.
-        alone = only_sessions(batch.keys, [tag.get("is_padding", False) for tag in batch.tags])
-        metrics["session/groups_of_one"] = len(alone)
+        alone, metrics["session/groups_of_one"] = lone_rows(batch.keys, padding)
         if alone:
             data = tq.kv_batch_get(keys=alone, partition_id=batch.partition_id, select_fields=["advantages"])
             nothing = TensorDict({"advantages": data["advantages"] * 0}, batch_size=len(alone))
@@ -136,15 +141,15 @@ class SessionTrainerMixin:
         if not real:
             return
         keys = [batch.keys[i] for i in real]
-        data = tq.kv_batch_get(
-            keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields", "rm_scores", "uid"]
-        )
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields", "rm_scores"])
         extra_fields = rows_of(data["extra_fields"])
+        rows = rows_with_turns(keys, [False] * len(keys), extra_fields)
+        last, sessions = zip(*whole_sessions(rows, extra_fields), strict=True)
         scores = [float(row.sum()) for row in data["rm_scores"].unbind()]
-        metrics.update(session_metrics(extra_fields, [str(uid) for uid in rows_of(data["uid"])], scores))
-        metrics.update(step_group_metrics(rows_with_turns(keys, [False] * len(keys), extra_fields)))
+        groups = [rows[i].session[0] for i in last]
+        metrics.update(session_metrics(sessions, groups, [scores[i] for i in last]))
+        metrics.update(step_group_metrics(rows))
         expected = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
-        sessions = {key.rsplit("_", 1)[0] for key in keys}
         metrics["session/left_out"] = expected - len(sessions)
         if self.ours.session_dir:
             self._dump_sessions(batch, keys, kwargs["global_steps"])

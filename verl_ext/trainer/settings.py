@@ -1,4 +1,4 @@
-"""Which trainers and turn-level estimators there are, and ``algorithm.credit`` checked. No verl, no Ray."""
+"""Which trainers and turn-level estimators there are, and ``algorithm`` checked. No verl, no Ray."""
 
 from __future__ import annotations
 
@@ -21,16 +21,24 @@ TRAINERS = {
 ESTIMATORS: dict[str, Callable] = {"gigpo": gigpo, "potential": potential}
 """``algorithm.adv_estimator`` of ours; an estimator's keyword arguments are the keys of ``algorithm.credit``."""
 
+GROUP_RELATIVE = frozenset(
+    {"grpo", "grpo_vectorized", "grpo_passk", "rloo", "rloo_vectorized", "reinforce_plus_plus_baseline", "opo", "gpg"}
+    | set(ESTIMATORS)
+)
+"""Estimators that compare the sessions of a group, and have nothing to say about a session alone."""
+
 
 def credit_settings(algorithm: DictConfig) -> dict[str, Any]:
     """``algorithm.credit`` as the estimator's keyword arguments.
 
     Raises:
-        BadInput: An unknown key or a value of the wrong type or range; a setting of verl's that these estimators do
-            not read; or ``credit`` with an estimator that does not read it.
+        BadInput: An unknown key or a value out of range; a setting of verl's that these estimators do not read; or
+            ``credit`` with an estimator that does not read it.
     """
-    name = algorithm.adv_estimator
-    node = OmegaConf.to_container(algorithm.credit, resolve=True) if algorithm.get("credit") is not None else {}
+    name, node = algorithm.adv_estimator, algorithm.get("credit")
+    if not OmegaConf.is_dict(node) and node is not None:
+        raise BadInput(f"algorithm.credit={node!r} must hold settings, e.g. algorithm.credit.gamma=0.95")
+    node = OmegaConf.to_container(node, resolve=True) if node is not None else {}
     if name not in ESTIMATORS:
         if node:
             raise BadInput(
@@ -57,3 +65,48 @@ def credit_settings(algorithm: DictConfig) -> dict[str, Any]:
     except BadInput as error:
         raise BadInput(str(error).replace("credit ", "algorithm.credit.", 1)) from None
     return node
+
+
+def bypasses(algorithm: DictConfig) -> bool:
+    """Whether the sampler's log-probs stand in for the trainer's (``rollout_correction.bypass_mode``)."""
+    return bool(OmegaConf.select(algorithm, "rollout_correction.bypass_mode"))
+
+
+def check_correction(config: DictConfig, bonus: bool) -> None:
+    """Refuse settings of ``algorithm.rollout_correction`` that verl 0.9.1 would ignore or fail on after minutes.
+
+    Args:
+        config: The whole configuration.
+        bonus: Whether the loss has an entropy bonus.
+    """
+    where, correction = "algorithm.rollout_correction", OmegaConf.select(config, "algorithm.rollout_correction")
+    if correction is None:
+        return
+    if (weights := correction.get("rollout_is")) not in (None, "token", "sequence"):
+        raise BadInput(f"{where}.rollout_is={weights!r} must be null, token or sequence")
+    if rejected := correction.get("rollout_rs"):
+        from verl.trainer.ppo.rollout_corr_helper import SUPPORTED_ROLLOUT_RS_OPTIONS as known
+
+        for option in map(str.strip, str(rejected).split(",")):
+            if option not in known:
+                raise BadInput(f"{where}.rollout_rs={option!r} is not one of {', '.join(sorted(known))}")
+        if correction.get("rollout_rs_threshold") is None:
+            raise BadInput(f"{where}.rollout_rs={rejected} needs {where}.rollout_rs_threshold")
+    loss = config.actor_rollout_ref.actor.policy_loss
+    if bypasses(config.algorithm) != (loss.loss_mode == "bypass_mode"):
+        raise BadInput(
+            f"{where}.bypass_mode={bypasses(config.algorithm)} with actor.policy_loss.loss_mode={loss.loss_mode}: verl "
+            "ignores the one without the other; set both (loss_mode=bypass_mode) or neither"
+        )
+    if not bypasses(config.algorithm):
+        return
+    if OmegaConf.select(loss, "rollout_correction.bypass_mode") is not True:
+        raise BadInput(
+            f"{where}.bypass_mode=true is applied in the loss, which reads it at another place; add "
+            "+actor_rollout_ref.actor.policy_loss.rollout_correction=${algorithm.rollout_correction}"
+        )
+    if rejected and bonus:
+        raise BadInput(
+            f"{where}.rollout_rs with bypass_mode=true rejects tokens inside verl's loss, where the entropy bonus "
+            "cannot see it; set verl_ext.entropy.where=none or bypass_mode=false"
+        )

@@ -16,6 +16,8 @@ import torch
 from verl_ext.credit import TurnTable
 from verl_ext.types import BadInput
 
+_NEEDED = ("index", "start", "end", "anchor", "action", "reward", "potential", "valid")
+
 
 @dataclass(frozen=True)
 class Row:
@@ -51,7 +53,7 @@ def rows_with_turns(
         extra_fields: What the agent loop wrote; ``session.turns`` is read.
 
     Raises:
-        BadInput: A row that is not padding has no turns.
+        BadInput: A row that is not padding has no turns, or a turn lacks something or has no tokens of its own.
     """
     rows = []
     for key, pad, fields in zip(keys, padding, extra_fields, strict=True):
@@ -61,8 +63,22 @@ def rows_with_turns(
                 f"session {key} has no turn data, which turn-level credit needs; use an agent loop that writes "
                 "extra_fields['session']['turns'], as actor_rollout_ref.rollout.agent.default_agent_loop=bugfix does"
             )
+        _check_turns(key, turns)
         rows.append(Row(key, turns))
     return rows
+
+
+def _check_turns(key: str, turns: Sequence[Mapping[str, Any]]) -> None:
+    at = 0
+    for number, turn in enumerate(turns):
+        if missing := [name for name in _NEEDED if name not in turn]:
+            raise BadInput(f"session {key}, turn {turn.get('index', number)}: its record lacks {', '.join(missing)}")
+        if not at <= turn["start"] < turn["end"]:
+            raise BadInput(
+                f"session {key}, turn {turn['index']}: tokens {turn['start']} to {turn['end']} come before {at} or are "
+                "none; turns are in order, each with its own tokens"
+            )
+        at = turn["end"]
 
 
 def turn_table(rows: Sequence[Row], rewards_RL: torch.Tensor, verdicts_RL: torch.Tensor) -> TurnTable:
@@ -106,8 +122,12 @@ def place(rows: Sequence[Row], advantages_T: np.ndarray, mask_RL: torch.Tensor) 
         mask_RL: ``response_mask``: 1 for policy tokens that are in the loss.
 
     Raises:
-        BadInput: A policy token lies outside its row's turns.
+        BadInput: A policy token lies outside its row's turns, or a turn outside the response.
     """
+    for row in rows:
+        if row.turns and row.turns[-1]["end"] > mask_RL.shape[1]:
+            last = row.turns[-1]
+            raise BadInput(f"session {row.key}, turn {last['index']} ends at token {last['end']}, after the response")
     placed = torch.zeros(mask_RL.shape, dtype=torch.float32)
     inside = torch.zeros(mask_RL.shape, dtype=torch.bool)
     values = iter(advantages_T.tolist())
