@@ -181,7 +181,14 @@ class Moments:
         return self.variance / float(self.mean @ self.mean)
 
 
-def moments(mdp: MDP, theta: np.ndarray, n: int, estimator: Estimator, end_potential: bool = False) -> Moments:
+def moments(
+    mdp: MDP,
+    theta: np.ndarray,
+    n: int,
+    estimator: Estimator,
+    end_potential: bool = False,
+    mean_over_turns: bool = False,
+) -> Moments:
     """Moments over all groups of n trajectories, each one group of one table.
 
     Sessions of a group are exchangeable, so that each multiset is taken once, with the number of its orders.
@@ -193,6 +200,7 @@ def moments(mdp: MDP, theta: np.ndarray, n: int, estimator: Estimator, end_poten
         estimator: Advantages of a table.
         end_potential: Let the end of a session keep the potential of its last state, where it should be 0; it enters
             as a reward of the last turn, which for gamma = 1 is the same.
+        mean_over_turns: Divide each session by its turns, as verl's ``seq-mean-token-mean`` divides it by its tokens.
     """
     paths = trajectories(mdp, theta)
     tuples = np.array(list(combinations_with_replacement(range(len(paths)), n)))
@@ -214,6 +222,8 @@ def moments(mdp: MDP, theta: np.ndarray, n: int, estimator: Estimator, end_poten
         rewards = rewards + potential * (turn == lengths[which][rows] - 1)
     table = TurnTable.from_columns(rows // n, rows % n, turn, states, rewards, potential=potential)
     advantage = estimator(table)[0]
+    if mean_over_turns:
+        advantage = advantage / lengths[which][rows]
     _, n_actions = mdp.shape
     score = -softmax(theta)[states]
     score[np.arange(len(score)), actions] += 1

@@ -49,6 +49,16 @@ def test_potential_with_lambda_1_is_unbiased_whatever_the_potential(mdp, seed, g
         assert small.moments(mdp, theta, n, lambda t: potential(t, gamma)).mean == pytest.approx(exact, abs=1e-12)
 
 
+@pytest.mark.parametrize("estimator", [leave_one_out, potential])
+def test_a_loss_that_divides_by_length_is_no_longer_the_gradient(estimator):
+    """Uphill still, but the exactness of an estimator is that of a sum over turns (docs/credit.md)."""
+    for mdp, least in ((small.repair(), 0.95), (small.tree(), 0.99)):
+        theta = small.logits(mdp)
+        exact = small.exact_gradient(mdp, theta)
+        divided = small.moments(mdp, theta, 2, estimator, mean_over_turns=True).mean
+        assert least < cosine(divided, exact) < 0.999
+
+
 def test_what_is_not_claimed_unbiased_is_not():
     """Else the tests above would prove nothing: they must tell an estimator that is off by a little."""
     mdp = small.corridor()
