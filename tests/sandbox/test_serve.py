@@ -88,6 +88,12 @@ def test_a_program_sees_neither_the_host_nor_the_program_before_it(url):
     assert run(url, look)["run_result"]["stdout"] == "False False True\n"
 
 
+def test_what_a_program_leaves_is_fetched_only_where_it_is_a_plain_file(url):
+    code = "import os\nos.mkfifo('fifo')\nos.symlink('/proc/self/environ', 'link')\nopen('out', 'w').write('x')"
+    answer = run(url, code, fetch_files=["fifo", "link", "out"], run_timeout=5)
+    assert answer["status"] == "Success" and list(answer["files"]) == ["out"]
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [

@@ -31,7 +31,7 @@ _JAIL = "/jail"
 _PACKAGES = "/packages"
 _FILES = (
     *("wire.py", "lockdown.py", "landlock.py", "hostfilter.py", "usage.py", "keeper.py", "landlocked.py"),
-    *("refs.py", "worker.py", "handles.py", "scripts.py", "template.py", "shared_host.py"),
+    *("refs.py", "beneath.py", "worker.py", "handles.py", "scripts.py", "template.py", "shared_host.py"),
 )
 _START = "import sys; sys.path[:0] = {paths!r}; from verl_ext.sandbox.{module} import main; main()"
 # What pytest consists of. Nothing else of site-packages is shown: a copy of the repaired package may be there.

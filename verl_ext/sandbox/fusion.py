@@ -57,10 +57,13 @@ class Channel:
 os.write(answers, given["ready"].encode() + b"\\n")
 worker.serve(Channel(), os.path.join(root, "work"))
 """
+_FILES = ("wire.py", "beneath.py", "worker.py")
 _PACKAGE = {
     "verl_ext/__init__.py": "",
     "verl_ext/sandbox/__init__.py": "",
-    **{f"verl_ext/sandbox/{n}": (Path(__file__).parent / n).read_text() for n in ("wire.py", "worker.py")},
+    **{
+        f"verl_ext/sandbox/{n}": (Path(__file__).parent / n).read_text() for n in ("wire.py", "beneath.py", "worker.py")
+    },
 }
 
 

@@ -10,7 +10,10 @@ import signal
 import sys
 import time
 
+from verl_ext.sandbox import beneath
+
 _FLAGS = ("-s", "-S", "-P", "-B")
+_MOST_FETCHED = 32 << 20  # bytes of one file
 
 
 def do(state: dict, request: dict) -> dict:
@@ -27,11 +30,9 @@ def do(state: dict, request: dict) -> dict:
     """
     root = state["root"]
     os.makedirs(root, exist_ok=True)
+    folder = beneath.open_root(root)
     for path, data in request["files"].items():
-        target = os.path.join(root, path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "wb") as file:
-            file.write(base64.b64decode(data))
+        beneath.write_new(folder, path, base64.b64decode(data))
     main, given = os.path.join(root, "main.py"), os.path.join(root, ".stdin")
     for path, text in ((main, request["code"]), (given, request["stdin"])):
         with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
@@ -41,7 +42,7 @@ def do(state: dict, request: dict) -> dict:
     seconds = time.monotonic() - begin
     out, err = (bytes(data[: request["most"]]).decode("utf-8", "replace") for data in outputs)
     cut = any(len(data) > request["most"] for data in outputs)
-    fetched = {path: _fetch(os.path.join(root, path)) for path in request["fetch"]}
+    fetched = {path: _fetch(folder, path) for path in request["fetch"]}
     found = {path: data for path, data in fetched.items() if data is not None}
     return {"code": code, "out": out, "err": err, "cut": cut, "files": found, "seconds": seconds}
 
@@ -97,10 +98,9 @@ def _take(read: int, output: bytearray, most: int) -> bool:
     return True
 
 
-def _fetch(path: str) -> "str | None":
-    try:
-        with open(path, "rb") as file:
-            return base64.b64encode(file.read()).decode()
+def _fetch(folder: int, path: str) -> "str | None":
+    try:  # the script has had its way with the directory: a FIFO there would be waited for, a link followed
+        return base64.b64encode(beneath.read(folder, path, _MOST_FETCHED)).decode()
     except OSError:
         return None
 

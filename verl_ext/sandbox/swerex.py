@@ -60,7 +60,7 @@ sys.path.remove(root)
 shutil.rmtree(root)
 main({ready!r}, json.loads({limits!r}), {nobody!r}, {questions!r})
 """
-_FILES = ("beneath.py", "remote_host.py")
+_FILES = ("remote_host.py",)
 _CANARY = {"canary.py": "def f(): return 42"}
 _CALM = Limits(cpu_seconds=10.0, total_seconds=20.0)
 

@@ -13,7 +13,7 @@ import signal
 import socket
 import sys
 
-from verl_ext.sandbox import wire
+from verl_ext.sandbox import beneath, wire
 
 _TEXT = 300  # characters of an exception's message that cross
 
@@ -66,11 +66,9 @@ def _arm(seconds: float) -> None:
 def _load(state: dict, request: dict) -> dict:
     root, name = state["root"], request["module"]
     os.makedirs(root, exist_ok=True)
-    for path, text in request["sources"].items():
-        target = os.path.join(root, path)
-        os.makedirs(os.path.dirname(target), exist_ok=True)
-        with open(target, "w", encoding="utf-8", errors="surrogatepass", newline="") as file:
-            file.write(text)
+    folder = beneath.open_root(root)
+    beneath.write_tree(folder, request["sources"])
+    os.close(folder)
     os.chdir(root)
     random.seed(0)  # as with the fixed hash seed, the same code gives the same answers in every run
     sys.path.append(root)  # last: a file next to the solution cannot shadow the standard library
