@@ -119,8 +119,8 @@ def servers():
 @pytest.fixture
 def fakes(servers, monkeypatch):
     monkeypatch.setattr(fusion, "_FIRST_PAUSE", 0.01)
-    monkeypatch.setattr(fusion, "_MARGIN_S", 0.6)
-    monkeypatch.setattr(fusion, "_CANARY_S", 0.6)
+    monkeypatch.setattr(fusion, "_MARGIN_S", 1.5)
+    monkeypatch.setattr(fusion, "_CANARY_S", 1.5)
     for fake, _ in servers:
         fake.fail("", 0)
         fake.seen = fake.most = 0
