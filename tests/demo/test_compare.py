@@ -15,9 +15,14 @@ def a_report(recipe="bugfix_grpo", seed=0, val=0.5, redundant=1.0, overrides=())
         "seed": seed,
         "steps": 30,
         "overrides": list(overrides),
-        "splits": {s: {"after": {"value": val}} for s in ("val", "heldout_types", "heldout_functions")},
+        "sessions": 400,
+        "code": "0.1.0-abc",
+        "splits": {
+            s: {"before": {"value": 0.2}, "after": {"value": val}}
+            for s in ("val", "heldout_types", "heldout_functions")
+        },
         "behaviour": {"val": {"after": {"turns": 4.0, "redundant_per_success": redundant, "hard_coded": 0.25}}},
-        "stage_seconds": {"train": 600.0},
+        "timings": {"step_s_median": 10.0},
     }
 
 
@@ -28,7 +33,8 @@ def test_seeds_of_a_recipe_make_one_row_with_every_seed():
     assert row["recipe"] == "bugfix_grpo" and row["seeds"] == "0, 1"
     assert row["val %"] == "35.0 (30.0, 40.0)"
     assert row["redundant a success"] == "1.0 (1.0, –)"
-    assert row["hard-coded %"] == "25.0 (25.0, 25.0)" and row["minutes"] == "10.0 (10.0, 10.0)"
+    assert row["hard-coded %"] == "25.0 (25.0, 25.0)" and row["s a step"] == "10.0 (10.0, 10.0)"
+    assert row["val before %"] == "20.0 (20.0, 20.0)"
     assert dict(zip(header, gigpo, strict=True))["val %"] == "50.0"
 
 
@@ -46,8 +52,19 @@ def test_table_is_printed_and_written(tmp_path, capsys):
     with pytest.raises(SystemExit) as stop:
         main(["report", str(tmp_path), "--out", str(tmp_path / "t.md")])
     assert stop.value.code == 0 and "50.0" in capsys.readouterr().out
-    header, rule, row = (tmp_path / "t.md").read_text().splitlines()
+    header, rule, row, _, made_by, _, code = (tmp_path / "t.md").read_text().splitlines()
+    assert made_by.strip() == "verl-ext demo --recipe bugfix_grpo --seed 0 --steps 30 --sessions 400"
+    assert code == "Code: 0.1.0-abc"
     assert header.count("|") == rule.count("|") == row.count("|") and "| 50.0 |" in row
+
+
+def test_runs_of_different_code_are_named(tmp_path, capsys):
+    for name, code in (("a", "1"), ("b", "2")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "report.json").write_text(json.dumps(a_report(seed=int(code)) | {"code": code}))
+    with pytest.raises(SystemExit):
+        main(["report", str(tmp_path / "a"), str(tmp_path / "b")])
+    assert "made by 2 states of the code: 1, 2" in capsys.readouterr().out
 
 
 def test_an_unfinished_or_old_run_is_named(tmp_path, capsys):

@@ -41,7 +41,7 @@ def test_every_method_trains_and_is_reported():
             cli(*argv, "--out", str(out), *overrides, timeout=3600)
             outs.append(out)
     cli("report", *map(str, outs), "--out", str(folder / "table.md"))
-    for out in outs:
-        val = json.loads((out / "report.json").read_text())["splits"]["val"]
-        assert val["sessions"] >= 400
-        assert val["difference"]["low"] > -0.05, f"{out.name} unlearned what the model knew"
+    reports = [json.loads((out / "report.json").read_text()) for out in outs]
+    assert all(found["splits"]["val"]["sessions"] >= 400 for found in reports)
+    assert len({found["code"] for found in reports}) == 1, "the code changed in between; delete runs/methods"
+    assert len({json.dumps(found["training"]) for found in reports}) == len(reports), "two runs are the same run"

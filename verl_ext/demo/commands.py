@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.metadata
 import os
 import sys
 import time
@@ -12,6 +10,7 @@ from typing import Any
 
 import click
 
+from verl_ext.demo.stages import code_version
 from verl_ext.progress import bar
 from verl_ext.types import BadInput
 
@@ -94,7 +93,7 @@ class _Demo:
         folder = self.plan.tasks
         if not self.built_tasks:
             return self._given("--tasks", folder, "train.parquet")
-        inputs = {"seed": 0, "version": _version()}
+        inputs = {"seed": 0, "version": code_version()}
         argv = [*_VERL_EXT, "tasks", "build", "--seed", "0", "--out", str(folder)]
         return self._build(folder / ".built.json", inputs, argv)
 
@@ -105,7 +104,7 @@ class _Demo:
         folder = self.plan.model
         if not self.built_tiny:
             return self._given("--tiny", folder, "config.json")
-        inputs = {"seed": 0, "version": _version(), "tasks": file_digest(self.plan.tasks / "train.parquet")}
+        inputs = {"seed": 0, "version": code_version(), "tasks": file_digest(self.plan.tasks / "train.parquet")}
         argv = [*_VERL_EXT, "tiny", "build", "--tasks", str(self.plan.tasks), "--out", str(folder)]
         return self._build(folder / ".built.json", inputs, argv)
 
@@ -116,7 +115,7 @@ class _Demo:
         from verl_ext.demo.teacher import evaluation_tasks, measure
         from verl_ext.gym.tasks import load_tasks
 
-        inputs = {"version": _version(), **self.plan.evaluation_inputs()}
+        inputs = {"version": code_version(), **self.plan.evaluation_inputs()}
         marker = self.plan.tasks / ".teacher.json"
         seconds = seconds_if_done(marker, inputs)
         if seconds is not None:
@@ -137,7 +136,7 @@ class _Demo:
         from verl_ext.demo.stages import mark_done, read_json, seconds_if_done, write_json
         from verl_ext.demo.train import train
 
-        inputs, folder = {"version": _version(), **self.plan.inputs()}, self.plan.out
+        inputs, folder = {"version": code_version(), **self.plan.inputs()}, self.plan.out
         known, done = folder / "inputs.json", folder / "done.json"
         seconds = seconds_if_done(done, inputs)
         if seconds is not None:
@@ -186,12 +185,3 @@ class _Demo:
     def _skipped(self, seconds: float) -> float:
         self.console.print(f"   done before, in {seconds:.0f} s")
         return seconds
-
-
-def _version() -> str:
-    """Of package, code and recipes: a stage that was done with others is done again."""
-    root = Path(__file__).resolve().parents[2]
-    state = hashlib.blake2b(digest_size=8)
-    for path in sorted([*(root / "verl_ext").rglob("*.py"), *(root / "recipes").rglob("*.yaml")]):
-        state.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
-    return f"{importlib.metadata.version('verl-ext')}-{state.hexdigest()}"

@@ -16,7 +16,7 @@ from verl_ext.demo.results import SPLITS
 from verl_ext.demo.stages import read_json
 from verl_ext.types import BadInput
 
-_COLUMNS = ("recipe", "seeds", "steps", *(f"{name} %" for name in SPLITS.values()))
+_COLUMNS = ("recipe", "seeds", "steps", "val before %", *(f"{name} %" for name in SPLITS.values()))
 _BEHAVIOUR = {"turns": "turns", "redundant_per_success": "redundant a success", "hard_coded": "hard-coded %"}
 
 
@@ -27,19 +27,26 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Compare finished runs of `verl-ext demo`, given by their folders.
 
     Runs of one recipe with the same overrides and steps make one row. A cell is the mean over seeds, then every seed's
-    own figure in brackets; pass rates are on hidden tests after training, behaviour is that on `val`.
+    own figure in brackets; pass rates are on hidden tests after training, behaviour is that on `val`. The Markdown
+    file has the command of each run too.
     """
     from rich.console import Console
     from rich.table import Table
 
-    rows = table_rows([read(run) for run in runs])
+    reports = [read(run) for run in runs]
+    rows = table_rows(reports)
     shown = Table(*rows[0])
     for row in rows[1:]:
         shown.add_row(*row)
-    Console(highlight=False).print(shown)
+    console = Console(highlight=False)
+    console.print(shown)
+    codes = sorted({found["code"] for found in reports})
+    if len(codes) > 1:
+        console.print(f"These runs were made by {len(codes)} states of the code: {', '.join(codes)}", soft_wrap=True)
     if out:
         lines = ["| " + " | ".join(row) + " |" for row in rows]
         lines.insert(1, "|" + "---|" * len(rows[0]))
+        lines += ["", *(f"    {command(found)}" for found in reports), "", f"Code: {', '.join(codes)}"]
         out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -52,7 +59,7 @@ def read(run: Path) -> dict[str, Any]:
     found = read_json(run / "report.json")
     if found is None:
         raise BadInput(f"{run} holds no report.json; the same `verl-ext demo` command finishes the run")
-    if "recipe" not in found or "behaviour" not in found:
+    if not {"recipe", "behaviour", "code"} <= found.keys():
         raise BadInput(f"{run}/report.json was written by an older version; run `verl-ext demo` on it again")
     return found
 
@@ -62,19 +69,26 @@ def table_rows(reports: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
     groups: dict[tuple, list[dict[str, Any]]] = {}
     for found in reports:
         groups.setdefault((found["recipe"], tuple(found["overrides"]), found["steps"]), []).append(found)
-    rows = [(*_COLUMNS, *_BEHAVIOUR.values(), "minutes")]
+    rows = [(*_COLUMNS, *_BEHAVIOUR.values(), "s a step")]
     for (recipe, overrides, steps), seeds in groups.items():
         seeds = sorted(seeds, key=lambda found: found["seed"])
         if len({found["seed"] for found in seeds}) < len(seeds):
             raise BadInput(f"two runs of {recipe} have the same seed; give each run once")
-        rates = [[100 * found["splits"][split]["after"]["value"] for found in seeds] for split in SPLITS]
+        rates = [[100 * found["splits"]["val"]["before"]["value"] for found in seeds]]
+        rates += [[100 * found["splits"][split]["after"]["value"] for found in seeds] for split in SPLITS]
         behaviour = [[found["behaviour"]["val"]["after"][name] for found in seeds] for name in _BEHAVIOUR]
         behaviour[-1] = [100 * value for value in behaviour[-1]]
-        minutes = [found["stage_seconds"]["train"] / 60 for found in seeds]
+        seconds = [found["timings"].get("step_s_median") for found in seeds]
         name = " ".join((recipe, *overrides))
         numbers = ", ".join(str(found["seed"]) for found in seeds)
-        rows.append((name, numbers, str(steps), *(_cell(values) for values in (*rates, *behaviour, minutes))))
+        rows.append((name, numbers, str(steps), *(_cell(values) for values in (*rates, *behaviour, seconds))))
     return rows
+
+
+def command(found: dict[str, Any]) -> str:
+    """The command that made a run, but for its folders."""
+    words = {"recipe": found["recipe"], "seed": found["seed"], "steps": found["steps"], "sessions": found["sessions"]}
+    return " ".join(["verl-ext demo", *(f"--{key} {value}" for key, value in words.items()), *found["overrides"]])
 
 
 def _cell(values: Sequence[float | None]) -> str:

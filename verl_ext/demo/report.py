@@ -13,7 +13,7 @@ from verl_ext.demo.dumps import read_validation, validation_steps
 from verl_ext.demo.plan import Plan
 from verl_ext.demo.plot import curve
 from verl_ext.demo.results import collect, table
-from verl_ext.demo.stages import read_json, write_json
+from verl_ext.demo.stages import code_version, read_json, write_json
 from verl_ext.demo.transcripts import transcripts
 from verl_ext.gym.tasks import load_tasks
 
@@ -34,6 +34,8 @@ def write_report(plan: Plan, out: Path, seconds: Mapping[str, float], console: C
     results = {
         "recipe": plan.recipe,
         "seed": plan.seed,
+        "sessions": plan.sessions,
+        "code": code_version(),
         "overrides": list(plan.overrides),
         **collect(plan.out, splits, read_json(plan.tasks / "teacher.json") or {}),
         "stage_seconds": {name: round(value, 1) for name, value in seconds.items()},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -24,6 +25,15 @@ def file_digest(path: Path) -> str:
     """16 hex digits over a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=8)).hexdigest()
+
+
+def code_version() -> str:
+    """Of package, code and recipes: a stage that was done with others is done again."""
+    root = Path(__file__).resolve().parents[2]
+    state = hashlib.blake2b(digest_size=8)
+    for path in sorted([*(root / "verl_ext").rglob("*.py"), *(root / "recipes").rglob("*.yaml")]):
+        state.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"{importlib.metadata.version('verl-ext')}-{state.hexdigest()}"
 
 
 def write_json(path: Path, value: Any) -> None:
