@@ -1,10 +1,15 @@
 """Settings of the entropy bonus: refused in one line where out of range, or where verl's side cannot work with them."""
 
 import functools
+import importlib.util
+from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_module
+from hydra import compose, initialize_config_dir, initialize_config_module
+from omegaconf import OmegaConf
 
+from verl_ext.config import parse
+from verl_ext.demo.plan import RECIPES
 from verl_ext.objective.settings import EntropyConfig, check
 from verl_ext.types import BadInput
 
@@ -42,6 +47,53 @@ def test_out_of_range(settings, says):
 
 
 @pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"coeff": 0.1}, "where=none ignores coeff=0.1; set where to after_observation or uniform, or coeff=0.0"),
+        ({"tokens": 2}, "ignores tokens=2; set where to after_observation or uniform, or tokens=10"),
+        ({"first_turn": True}, "ignores first_turn=True;"),
+        ({"match": "none"}, "ignores match=none;"),
+        ({"decay_steps": 5, "end_coeff": 0.2}, "ignores decay_steps=5, end_coeff=0.2;"),
+        ({"where": "uniform"}, "where=uniform with coeff=0 and end_coeff=0 is no bonus; set coeff, or where=none"),
+        ({"where": "after_observation", "decay_steps": 5}, "where=after_observation with coeff=0 and end_coeff=0"),
+    ],
+)
+def test_what_would_have_no_effect(settings, says):
+    with pytest.raises(BadInput) as error:
+        check(EntropyConfig(**settings), run())
+    assert says in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "where"),
+    [
+        ("bugfix_grpo", [], "none"),  # writes every key, at its default
+        ("bugfix_entropy", [], "after_observation"),
+        # The documented comparison; the recipe's tokens and match stay where they are.
+        ("bugfix_entropy", ["verl_ext.entropy.where=uniform"], "uniform"),
+        ("bugfix_entropy", ["verl_ext.entropy.where=uniform", "verl_ext.entropy.first_turn=true"], "uniform"),
+        ("bugfix_entropy", ["verl_ext.entropy.where=none"], None),
+        (
+            "bugfix_entropy",
+            ["verl_ext.entropy.where=none", "verl_ext.entropy.coeff=0", "verl_ext.entropy.tokens=10"],
+            "none",
+        ),
+    ],
+)
+def test_recipes_and_what_their_documentation_overrides(recipe, overrides, where):
+    verl = Path(importlib.util.find_spec("verl").origin).parent
+    with initialize_config_dir(str(RECIPES), version_base=None):
+        config = compose(recipe, [f"hydra.searchpath=[file://{verl}/trainer/config]", *overrides])
+    settings = EntropyConfig(**OmegaConf.to_object(config.verl_ext.entropy))
+    if where is None:
+        with pytest.raises(BadInput, match=r"ignores coeff=0\.01, tokens=2; .* or coeff=0\.0, tokens=10$"):
+            check(settings, config)
+        return
+    check(settings, config)
+    assert settings.where == where and settings == parse(config).entropy
+
+
+@pytest.mark.parametrize(
     ("settings", "overrides", "says"),
     [
         (AFTER, ["calculate_entropy=false"], "set actor_rollout_ref.actor.calculate_entropy=true"),
@@ -76,6 +128,7 @@ def test_chunked_entropy_has_no_gradient_in_megatron():
         (AFTER, ["calculate_entropy=false", "entropy_coeff=0.01"]),  # verl computes it for either
         (AFTER, ["loss_agg_mode=seq-mean-token-sum-norm", "loss_scale_factor=100"]),
         (AFTER, ["shuffle=true"]),
+        ({**AFTER, "coeff": 0.0, "decay_steps": 5, "end_coeff": 0.1}, []),  # a bonus that sets in
         ({**AFTER, "match": "none"}, ["shuffle=true", "ppo_epochs=2"]),
         ({**AFTER, "where": "uniform"}, ["shuffle=true", "ppo_epochs=2"]),
         ({"where": "none"}, ["calculate_entropy=false"]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -45,7 +45,10 @@ class EntropyConfig:
 
 
 def check(settings: EntropyConfig, config: DictConfig) -> None:
-    """Refuse in one line what is out of range, or cannot work with verl's part of ``config``.
+    """Refuse in one line what is out of range, would have no effect, or cannot work with verl's part of ``config``.
+
+    ``where: uniform`` may stand beside any ``tokens``, ``first_turn`` and ``match``: switching to it compares the same
+    total weight on all tokens.
 
     Raises:
         BadInput: Names the key, its value, and what to do.
@@ -62,11 +65,28 @@ def check(settings: EntropyConfig, config: DictConfig) -> None:
         raise BadInput(f"verl_ext.entropy.decay_steps={settings.decay_steps} must be 0 (constant) or more")
     if settings.end_coeff and not settings.decay_steps:
         raise BadInput(f"verl_ext.entropy.end_coeff={settings.end_coeff} needs decay_steps, the steps to get there")
-    if settings.where != "none":
+    if settings.where == "none":
+        _check_nothing_set(settings)
+    else:
         _check_run(settings, config)
 
 
+def _check_nothing_set(settings: EntropyConfig) -> None:
+    others = [key for key in fields(settings) if key.name != "where" and getattr(settings, key.name) != key.default]
+    if others:
+        found = ", ".join(f"{key.name}={getattr(settings, key.name)}" for key in others)
+        defaults = ", ".join(f"{key.name}={key.default}" for key in others)
+        raise BadInput(
+            f"verl_ext.entropy.where=none ignores {found}; set where to after_observation or uniform, or {defaults}"
+        )
+
+
 def _check_run(settings: EntropyConfig, config: DictConfig) -> None:
+    if not (settings.coeff or settings.end_coeff):
+        raise BadInput(
+            f"verl_ext.entropy.where={settings.where} with coeff=0 and end_coeff=0 is no bonus; "
+            "set coeff, or where=none"
+        )
     actor = config.actor_rollout_ref.actor
     if not (actor.calculate_entropy or actor.entropy_coeff):
         raise BadInput(
