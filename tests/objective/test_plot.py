@@ -43,9 +43,9 @@ def test_a_run_of_the_file_logger(tmp_path):
     assert (tmp_path / "entropy.png").read_bytes().startswith(PNG)
     assert done.output.splitlines()[:2] == [
         "steps 1 to 3: nats (share of tokens) by position after an observation "
-        "0: 2.000 (50 %), 1: 1.000 (25 %), 8-15: 0.500 (1 %); all 0.800",
+        "0: 2.000 (50 %), 1: 1.000 (25 %), 8-15: 0.500 (1 %); in first turns 0: 0.300 (24 %); all 0.800",
         "steps 6 to 8: nats (share of tokens) by position after an observation "
-        "0: 1.000 (50 %), 1: 0.500 (25 %), 8-15: 0.250 (1 %); all 0.400",
+        "0: 1.000 (50 %), 1: 0.500 (25 %), 8-15: 0.250 (1 %); in first turns 0: 0.150 (24 %); all 0.400",
     ]
 
 

@@ -98,9 +98,14 @@ def curves(metrics: Metrics, steps: int) -> list[Curves]:
 
 
 def describe(found: Curves) -> str:
-    """One line with the figures of the curve."""
-    after = ", ".join(f"{label(first)}: {p.nats:.3f} ({100 * p.share:.0f} %)" for first, p in found.after.items())
-    return f"{_span(found)}: nats (share of tokens) by position after an observation {after}; all {found.all:.3f}"
+    """One line with the figures of the curves."""
+
+    def figures(points: dict[int, Point]) -> str:
+        return ", ".join(f"{label(first)}: {p.nats:.3f} ({100 * p.share:.0f} %)" for first, p in points.items())
+
+    parts = [("after an observation", found.after), ("in first turns", found.first_turn)]
+    by_position = "; ".join(f"{what} {figures(points)}" for what, points in parts if points)
+    return f"{_span(found)}: nats (share of tokens) by position {by_position}; all {found.all:.3f}"
 
 
 def draw(found: list[Curves], path: Path) -> None:
