@@ -108,5 +108,5 @@ def check_correction(config: DictConfig, bonus: bool) -> None:
     if rejected and bonus:
         raise BadInput(
             f"{where}.rollout_rs with bypass_mode=true rejects tokens inside verl's loss, where the entropy bonus "
-            "cannot see it; set verl_ext.entropy.where=none or bypass_mode=false"
+            "cannot see it; set bypass_mode=false, or train without the bonus"
         )
