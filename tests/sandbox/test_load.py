@@ -3,7 +3,7 @@
 import asyncio
 
 from verl_ext.sandbox import Limits, open_sandbox
-from verl_ext.types import Case, Tests
+from verl_ext.types import Case, InfrastructureError, Tests
 
 TESTS = Tests(cases=(Case("f", (1,), expected=2),))
 RIGHT = {"solution.py": "def f(x): return x + 1"}
@@ -29,6 +29,33 @@ async def test_an_honest_grade_is_not_overtaken_by_code_that_never_ends():
     assert done.index("honest") == 3 and len(done) == 7
 
 
+async def test_a_caller_that_asks_again_at_once_does_not_overtake_those_who_wait():
+    """It took the free worker before the one that had been woken for it could, for ever."""
+    sandbox = await open_sandbox(workers=1)
+    busy, order = True, []
+
+    async def again_and_again() -> None:
+        while busy:
+            await sandbox.grade(RIGHT, TESTS)
+            order.append("again")
+
+    async def once(number: int) -> None:
+        assert (await sandbox.grade(RIGHT, TESTS)).passed
+        order.append(number)
+
+    try:
+        greedy = asyncio.create_task(again_and_again())
+        await asyncio.sleep(0)
+        async with asyncio.timeout(30):
+            await asyncio.gather(*(once(number) for number in range(5)))
+        busy = False
+        await greedy
+    finally:
+        await sandbox.aclose()
+    assert [entry for entry in order if entry != "again"] == [0, 1, 2, 3, 4]
+    assert order.index(4) <= 6
+
+
 async def test_honest_grades_go_on_while_every_worker_meets_code_that_never_ends():
     sandbox = await open_sandbox(workers=2)
     burning = True
@@ -51,3 +78,12 @@ async def test_honest_grades_go_on_while_every_worker_meets_code_that_never_ends
         await sandbox.aclose()
     # One round of the queue an honest grade, not more: six burners before each.
     assert max(burned) <= 7
+
+
+async def test_grades_that_wait_when_the_sandbox_is_closed_are_infrastructure():
+    sandbox = await open_sandbox(workers=1)
+    grades = [asyncio.create_task(sandbox.grade(ENDLESS, TESTS, SHORT)) for _ in range(3)]
+    await asyncio.sleep(0.05)
+    await sandbox.aclose()
+    found = await asyncio.gather(*grades, return_exceptions=True)
+    assert all(isinstance(error, InfrastructureError) for error in found[1:]), found

@@ -98,9 +98,9 @@ class LocalSandbox:
         # Those that run pytest files are started by the first grade that has some.
         beside = partial(start, pytest=True)
         self._slots = [_Slots(Slot(start), Slot(backend.start_tester), Slot(beside)) for _ in range(workers)]
-        self._free: asyncio.LifoQueue[_Slots] = asyncio.LifoQueue()
-        for slot in reversed(self._slots):
-            self._free.put_nowait(slot)
+        self._free = self._slots[::-1]  # the one used last is the warmest
+        # Not a queue: a caller that asks again at once takes a queue's item before the one that was woken for it.
+        self._turn = asyncio.Semaphore(workers)
         self._closed = False
 
     async def grade(self, sources: Mapping[str, str], tests: Tests, limits: Limits | None = None) -> Verdict:
@@ -174,13 +174,14 @@ class LocalSandbox:
 
     @contextlib.asynccontextmanager
     async def _slot(self) -> AsyncIterator[_Slots]:
-        if self._closed:
-            raise InfrastructureError("sandbox: it is closed")
-        slots = await self._free.get()
-        try:
-            yield slots
-        finally:
-            self._free.put_nowait(slots)
+        async with self._turn:
+            if self._closed:
+                raise InfrastructureError("sandbox: it is closed")
+            slots = self._free.pop()
+            try:
+                yield slots
+            finally:
+                self._free.append(slots)
 
 
 async def open_sandbox(isolation: Isolation = "auto", workers: int = 2, limits: Limits | None = None) -> LocalSandbox:
