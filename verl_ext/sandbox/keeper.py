@@ -6,7 +6,7 @@ keeper: when that is killed, the template ends the run and itself.
 
 Two ways to end a run for certain, fork bombs included. With a user of its own: one ``kill(-1)`` as that user, which the
 kernel carries out for all its processes at once. With the caller's user: no process can be made any more as soon as the
-descriptor that answers the filter's questions is closed (``seccomp.py``), so that killing comes to an end.
+descriptor that answers the filter's questions is closed (``hostfilter.py``), so that killing comes to an end.
 Runs inside the jail: standard library only.
 """
 
