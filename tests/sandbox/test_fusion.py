@@ -67,7 +67,7 @@ class Fake:
         if fault == "not JSON":
             return Response("<html>", media_type="text/html")
         if fault == "hangs":
-            time.sleep(1.5)
+            time.sleep(4.0)  # longer than the client waits
         if fault == "times everything out":
             return self._answer("TimeLimitExceeded", None, "")
         time.sleep(0.05)
