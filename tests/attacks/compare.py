@@ -60,10 +60,15 @@ def _jailed(work: Path, argv: list[str]) -> tuple[int, str]:
     environ = {"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with tempfile.TemporaryFile() as output:  # a file, so that its size is limited
         where = {"stdin": subprocess.DEVNULL, "stdout": output, "stderr": subprocess.STDOUT}
-        try:
-            status = subprocess.run([*jail, *limits, *argv], env=environ, timeout=_SECONDS, **where).returncode
-        except subprocess.TimeoutExpired:
-            status = -1
+        while True:
+            try:
+                status = subprocess.run([*jail, *limits, *argv], env=environ, timeout=_SECONDS, **where).returncode
+            except subprocess.TimeoutExpired:
+                status = -1
+            except BlockingIOError:  # a fork bomb next door has all processes of the machine, until its time is over
+                time.sleep(1)
+                continue
+            break
         output.seek(0)
         return status, output.read().decode(errors="replace")
 
