@@ -7,12 +7,55 @@ is missing or wrong ends the reading, and whoever is lost has failed.
 from __future__ import annotations
 
 import secrets
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from verl_ext.sandbox import oracle, wire
 from verl_ext.sandbox.base import Limits, Outcome
 from verl_ext.sandbox.slot import PolicyFault
+from verl_ext.types import BadInput, Tests, Verdict
+
+
+class CasesSandbox(ABC):
+    """A sandbox far away, which grades cases alone: runs are the backend's, the comparison is made here.
+
+    Attributes:
+        backend: Its name in recipes.
+        limits: Default limits of a grade.
+    """
+
+    backend: str
+    limits: Limits
+
+    async def grade(self, sources: Mapping[str, str], tests: Tests, limits: Limits | None = None) -> Verdict:
+        """Judges a workspace; see :meth:`Sandbox.grade`."""
+        begin = time.perf_counter()
+        if not len(tests):
+            raise BadInput("grade: no tests; a verdict needs at least one case")
+        outcomes = await self.evaluate(sources, tests, limits)
+        judged = [oracle.judge(case, outcome) for case, outcome in zip(tests.cases, outcomes, strict=True)]
+        return oracle.verdict(judged, "oracle", begin)
+
+    async def evaluate(
+        self, sources: Mapping[str, str], tests: Tests, limits: Limits | None = None
+    ) -> tuple[Outcome, ...]:
+        """Runs the cases without comparing; see :meth:`Sandbox.evaluate`."""
+        if tests.files:
+            raise BadInput(f"sandbox backend {self.backend} grades cases; tasks with pytest files need backend=local")
+        limits = limits or self.limits
+
+        async def run(left: Sequence[dict], outcomes: list[Outcome]) -> Outcome | None:
+            asked = questions(sources, tests.module, left[len(outcomes) :], limits)
+            return await self._one_run(asked, outcomes, limits)
+
+        deadline = time.monotonic() + limits.total_seconds
+        return tuple(await oracle.in_runs(run, sources, tests, limits, deadline))
+
+    @abstractmethod
+    async def _one_run(self, asked: list[dict], outcomes: list[Outcome], limits: Limits) -> Outcome | None:
+        """Asks in one run and appends what the calls did; the outcome of a worker that was lost, or None."""
 
 
 def questions(

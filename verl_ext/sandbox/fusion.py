@@ -26,7 +26,7 @@ from verl_ext.sandbox import batch, oracle, wire
 from verl_ext.sandbox.base import Limits, Outcome
 from verl_ext.sandbox.places import Places
 from verl_ext.sandbox.slot import PolicyFault
-from verl_ext.types import BadInput, InfrastructureError, Tests, Verdict
+from verl_ext.types import BadInput, InfrastructureError
 
 _ATTEMPTS = 5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 8.0
@@ -85,7 +85,7 @@ class _Endpoint:
         self.failures, self.rest_until = 0, 0.0
 
 
-class FusionSandbox:
+class FusionSandbox(batch.CasesSandbox):
     """Grades on SandboxFusion servers; see :class:`~verl_ext.sandbox.base.Sandbox`. Cases only, no pytest files.
 
     Args:
@@ -97,7 +97,7 @@ class FusionSandbox:
         token: Sent as ``Authorization: Bearer`` when set.
     """
 
-    isolation = "fusion"
+    backend = isolation = "fusion"
 
     def __init__(
         self, endpoints: Sequence[str], concurrency: int = 16, limits: Limits | None = None, token: str = ""
@@ -113,29 +113,6 @@ class FusionSandbox:
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         self._client = httpx.AsyncClient(headers=headers, limits=httpx.Limits(max_connections=None))
 
-    async def grade(self, sources: Mapping[str, str], tests: Tests, limits: Limits | None = None) -> Verdict:
-        """Judges a workspace; see :meth:`Sandbox.grade`."""
-        begin = time.perf_counter()
-        if not len(tests):
-            raise BadInput("grade: no tests; a verdict needs at least one case")
-        outcomes = await self.evaluate(sources, tests, limits)
-        judged = [oracle.judge(case, outcome) for case, outcome in zip(tests.cases, outcomes, strict=True)]
-        return oracle.verdict(judged, "oracle", begin)
-
-    async def evaluate(
-        self, sources: Mapping[str, str], tests: Tests, limits: Limits | None = None
-    ) -> tuple[Outcome, ...]:
-        """Runs the cases without comparing; see :meth:`Sandbox.evaluate`."""
-        if tests.files:
-            raise BadInput("sandbox backend fusion grades cases; tasks with pytest files need backend=local")
-        limits = limits or self.limits
-
-        async def run(questions: Sequence[dict], outcomes: list[Outcome]) -> Outcome | None:
-            return await self._one_run(sources, tests.module, questions, outcomes, limits)
-
-        deadline = time.monotonic() + limits.total_seconds
-        return tuple(await oracle.in_runs(run, sources, tests, limits, deadline))
-
     async def healthy(self) -> list[str]:
         """URLs of the endpoints that run a trivial program now."""
         works = await asyncio.gather(*(self._canary(endpoint) for endpoint in self._endpoints))
@@ -145,16 +122,7 @@ class FusionSandbox:
         """Closes the connections."""
         await self._client.aclose()
 
-    async def _one_run(
-        self,
-        sources: Mapping[str, str],
-        module: str,
-        questions: Sequence[dict],
-        outcomes: list[Outcome],
-        limits: Limits,
-    ) -> Outcome | None:
-        """Asks what is left in one request; the outcome of a worker that was lost on the way, or None."""
-        asked = batch.questions(sources, module, questions[len(outcomes) :], limits)
+    async def _one_run(self, asked: list[dict], outcomes: list[Outcome], limits: Limits) -> Outcome | None:
         result = await self._answered(asked, limits.call_seconds)
         text = (result.get("stdout") or "").encode("utf-8", "surrogatepass")
         *lines, rest = text.split(b"\n")  # the first is the program's own

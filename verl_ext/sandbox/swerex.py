@@ -21,7 +21,6 @@ import shutil
 import tempfile
 import time
 import warnings
-from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -33,7 +32,7 @@ from verl_ext.sandbox import backend, batch, oracle, wire
 from verl_ext.sandbox.base import Limits, Outcome
 from verl_ext.sandbox.places import Places
 from verl_ext.sandbox.slot import PolicyFault
-from verl_ext.types import BadInput, InfrastructureError, Tests, Verdict
+from verl_ext.types import BadInput, InfrastructureError
 
 if TYPE_CHECKING:
     from swerex.runtime.abstract import CommandResponse
@@ -75,12 +74,14 @@ class _Said:
     lost: str = ""  # why there is no end
 
 
-class SwerexSandbox:
+class SwerexSandbox(batch.CasesSandbox):
     """Grades in SWE-ReX deployments; see :class:`~verl_ext.sandbox.base.Sandbox`. Cases only, no pytest files.
 
     Attributes:
         isolation: ``docker``, or ``none`` for the local deployment.
     """
+
+    backend = "swerex"
 
     def __init__(
         self,
@@ -129,30 +130,9 @@ class SwerexSandbox:
 
             self._keeper = swerex_runtime.Keeper()
 
-    async def grade(self, sources: Mapping[str, str], tests: Tests, limits: Limits | None = None) -> Verdict:
-        """Judges a workspace; see :meth:`Sandbox.grade`."""
-        begin = time.perf_counter()
-        if not len(tests):
-            raise BadInput("grade: no tests; a verdict needs at least one case")
-        outcomes = await self.evaluate(sources, tests, limits)
-        judged = [oracle.judge(case, outcome) for case, outcome in zip(tests.cases, outcomes, strict=True)]
-        return oracle.verdict(judged, "oracle", begin)
-
-    async def evaluate(
-        self, sources: Mapping[str, str], tests: Tests, limits: Limits | None = None
-    ) -> tuple[Outcome, ...]:
-        """Runs the cases without comparing; see :meth:`Sandbox.evaluate`."""
-        if tests.files:
-            raise BadInput("sandbox backend swerex grades cases; tasks with pytest files need backend=local")
-        limits = limits or self.limits
-
-        async def run(questions: Sequence[dict], outcomes: list[Outcome]) -> Outcome | None:
-            asked = batch.questions(sources, tests.module, questions[len(outcomes) :], limits)
-            said = await self._answered(asked, limits)
-            return batch.collect(said.answers, asked, outcomes, _missing(said), limits.output_bytes)
-
-        deadline = time.monotonic() + limits.total_seconds
-        return tuple(await oracle.in_runs(run, sources, tests, limits, deadline))
+    async def _one_run(self, asked: list[dict], outcomes: list[Outcome], limits: Limits) -> Outcome | None:
+        said = await self._answered(asked, limits)
+        return batch.collect(said.answers, asked, outcomes, _missing(said), limits.output_bytes)
 
     async def check(self) -> None:
         """Raises :class:`InfrastructureError` when a trivial program does not run."""
