@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -52,6 +53,10 @@ def cpu_seconds(work: Callable[[], object], repeats: int) -> float:
     return min(taken)
 
 
+def _gigpo(given: dict) -> None:
+    gigpo(TurnTable.from_columns(**given))
+
+
 def main() -> int:
     """Measure, print a table, compare with the goals."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -82,8 +87,7 @@ def main() -> int:
     for turns in (size for size in (10_000, 100_000, 1_000_000, 10_000_000) if size <= args.most):
         cost = []
         for settings in ({}, {"shuffled": True}, {"turns_a_session": min(50_000, turns // SESSIONS)}):
-            given = columns(turns, **settings)
-            work = lambda given=given: gigpo(TurnTable.from_columns(**given))  # noqa: E731
+            work = partial(_gigpo, columns(turns, **settings))
             cost.append(cpu_seconds(work, args.repeats if turns <= 100_000 else 2) / turns * 1e6)
         worst = max(worst, cost[0] / (taken["gigpo"] / small * 1e6))
         print(f"  {turns:>12,}  {cost[0]:6.2f} / {cost[1]:6.2f} / {cost[2]:6.2f}")
