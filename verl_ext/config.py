@@ -17,6 +17,8 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from verl_ext.agent.settings import ContextConfig
+from verl_ext.agent.settings import check as check_context
 from verl_ext.objective.settings import EntropyConfig
 from verl_ext.objective.settings import check as check_entropy
 from verl_ext.types import BadInput, InfrastructureError
@@ -72,6 +74,7 @@ class Config:
         session_dir: Folder for one JSON line a session with ids, log-probs and turn table; None for none.
         sandbox: See :class:`SandboxConfig`.
         entropy: See :class:`~verl_ext.objective.settings.EntropyConfig`.
+        context: See :class:`~verl_ext.agent.settings.ContextConfig`.
     """
 
     tools: str = "ops"
@@ -84,6 +87,7 @@ class Config:
     session_dir: str | None = None
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     entropy: EntropyConfig = field(default_factory=EntropyConfig)
+    context: ContextConfig = field(default_factory=ContextConfig)
 
 
 def _build(cls: type, node: Any, where: str) -> Any:
@@ -227,6 +231,7 @@ def validate(config: DictConfig) -> None:
         _check_separate(config, mode)
     credit_settings(config.algorithm)
     check_entropy(parsed.entropy, config)
+    check_context(parsed.context, config)
     check_correction(config, bonus=parsed.entropy.where != "none")
     if estimator in GROUP_RELATIVE and rollout.n < 2:
         raise BadInput(

@@ -138,7 +138,10 @@ class Turn:
         start, end: Half-open span of the policy's tokens in the row's response.
         tool: Tool name, ``""`` when no call could be read.
         action: Digest of tool and arguments: turns with the same anchor and action did the same in the same state.
-        reward: Reward earned on this turn beside the verdict, which the reward manager adds to the last one.
+        reward: Reward earned on this turn beside the verdict, which the reward manager adds to the last one: minus the
+            sum of ``charges``.
+        charges: Process terms taken off on this turn, by name; only those that are on.
+        versions: Smallest and largest version of the weights that its tokens were sampled with; empty when unknown.
         Others: see :class:`Observation`; ``potential`` is that of the state the turn *starts* from.
     """
 
@@ -153,6 +156,8 @@ class Turn:
     valid: bool
     redundant: bool
     hard_coded: bool
+    charges: Mapping[str, float] = field(default_factory=dict)
+    versions: tuple[int, ...] = ()
 
 
 class StopReason(StrEnum):
@@ -162,6 +167,7 @@ class StopReason(StrEnum):
     MAX_TURNS = "max_turns"
     RESPONSE_BUDGET = "response_budget"
     CONTEXT_OVERFLOW = "context_overflow"
+    FOLD_LIMIT = "fold_limit"
     WALL_CLOCK = "wall_clock"
     INVALID_CALLS = "invalid_calls"
     SANDBOX_ERROR = "sandbox_error"
@@ -184,7 +190,13 @@ _INFRASTRUCTURE = frozenset(
     {StopReason.SANDBOX_ERROR, StopReason.GRADER_ERROR, StopReason.SERVER_ERROR, StopReason.ABORTED}
 )
 _TRUNCATED = frozenset(
-    {StopReason.RESPONSE_BUDGET, StopReason.CONTEXT_OVERFLOW, StopReason.WALL_CLOCK, StopReason.INVALID_CALLS}
+    {
+        StopReason.RESPONSE_BUDGET,
+        StopReason.CONTEXT_OVERFLOW,
+        StopReason.FOLD_LIMIT,
+        StopReason.WALL_CLOCK,
+        StopReason.INVALID_CALLS,
+    }
 )
 
 
