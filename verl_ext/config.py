@@ -21,6 +21,8 @@ from verl_ext.agent.settings import ContextConfig
 from verl_ext.agent.settings import check as check_context
 from verl_ext.objective.settings import EntropyConfig
 from verl_ext.objective.settings import check as check_entropy
+from verl_ext.trainer.exactness_settings import ExactnessConfig
+from verl_ext.trainer.exactness_settings import check as check_exactness
 from verl_ext.types import BadInput, InfrastructureError
 
 TRUNCATED = ("mask", "zero", "score")
@@ -75,6 +77,7 @@ class Config:
         sandbox: See :class:`SandboxConfig`.
         entropy: See :class:`~verl_ext.objective.settings.EntropyConfig`.
         context: See :class:`~verl_ext.agent.settings.ContextConfig`.
+        exactness: See :class:`~verl_ext.trainer.exactness_settings.ExactnessConfig`.
     """
 
     tools: str = "ops"
@@ -88,6 +91,7 @@ class Config:
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     entropy: EntropyConfig = field(default_factory=EntropyConfig)
     context: ContextConfig = field(default_factory=ContextConfig)
+    exactness: ExactnessConfig = field(default_factory=ExactnessConfig)
 
 
 def _build(cls: type, node: Any, where: str) -> Any:
@@ -148,6 +152,7 @@ def parse(config: DictConfig) -> Config:
             "backend=fusion needs endpoints=[http://HOST:8080/run_code], and the others take none"
         )
     _check_deployment(parsed.sandbox)
+    check_exactness(parsed.exactness)
     if not parsed.truncated_in_baseline and parsed.truncated != "mask":
         raise BadInput("verl_ext.truncated_in_baseline=false needs verl_ext.truncated=mask")
     return parsed

@@ -15,12 +15,11 @@ import numpy as np
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
-from verl.workers.utils.padding import response_to_nested
 
 from verl_ext.config import parse
 from verl_ext.objective.settings import check as check_entropy
 from verl_ext.plugin import cpu_platform
-from verl_ext.trainer import bonus
+from verl_ext.trainer import bonus, exactness
 from verl_ext.trainer.estimators import Turns, turns_at_hand
 from verl_ext.trainer.metrics import lone_rows, session_metrics, step_group_metrics, whole_sessions
 from verl_ext.trainer.settings import ESTIMATORS, GROUP_RELATIVE, bypasses, check_correction, credit_settings
@@ -71,23 +70,7 @@ class SessionTrainerMixin:
         if bypasses(self.config.algorithm):  # no log-probs of the trainer's own, so nothing to compare
             return batch
         metrics.update(bonus.entropy_metrics(batch))
-        # Where the weights moved between sampling and training, the log-probs differ for that reason.
-        version = self.global_steps - 1
-        keys = [
-            key
-            for key, tag in zip(batch.keys, batch.tags, strict=True)
-            if tag["min_global_steps"] == tag["max_global_steps"] == version
-        ]
-        metrics["exactness/checked"] = len(keys) / len(batch)
-        if not keys:
-            return batch
-        fields = ["old_log_probs", "rollout_log_probs", "response_mask"]
-        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
-        sampler = response_to_nested(data["rollout_log_probs"].to_padded_tensor(0.0), data["response_mask"])
-        gap = (data["old_log_probs"].values() - sampler.values()).abs()[data["response_mask"].values().bool()]
-        if gap.numel():
-            metrics["exactness/log_prob_gap_max"] = gap.max().item()
-            metrics["exactness/log_prob_gap_mean"] = gap.mean().item()
+        metrics.update(exactness.measure(self.ours.exactness, self.config, batch, self.global_steps))
         return batch
 
     def _compute_advantage(self, batch: Any, metrics: dict[str, Any]) -> Any:
