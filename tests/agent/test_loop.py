@@ -110,6 +110,12 @@ def configuration(max_turns=6, response=256, **ours):
 
 
 async def play(tokenizer, lines, config=None, delay=0.0, task=TASK):
+    rows, script = await play_rows(tokenizer, lines, config, delay, task)
+    (row,) = rows
+    return row, script
+
+
+async def play_rows(tokenizer, lines, config=None, delay=0.0, task=TASK, step=1):
     config = config or configuration()
     script = Script(tokenizer, lines, delay)
     loop = BugFixAgentLoop(
@@ -121,12 +127,13 @@ async def play(tokenizer, lines, config=None, delay=0.0, task=TASK):
         data_config=DictConfigWrap(config.data),
         hf_model_type="qwen2",
     )
-    row = await loop.run(
+    rows = await loop.run(
         {"temperature": 1.0, "logprobs": True},
         raw_prompt=messages(task, "ops"),
         extra_info={"task": task_to_json(task)},
+        global_steps=step,
     )
-    return row, script
+    return rows, script
 
 
 async def test_row_holds_exactly_what_the_sampler_saw(tokenizer):
@@ -239,7 +246,7 @@ async def test_masked_truncation_keeps_the_row_but_trains_nothing(tokenizer):
     settings = {"max_invalid_calls": 2, "truncated": "mask"}
     row, _ = await play(tokenizer, ["a", "b"], configuration(**settings))
     assert sum(row.response_mask) == 0 and len(row.response_ids) > 0
-    gone, _ = await play(tokenizer, ["a", "b"], configuration(**settings, truncated_in_baseline=False))
+    gone, _ = await play_rows(tokenizer, ["a", "b"], configuration(**settings, truncated_in_baseline=False))
     assert gone == []
 
 

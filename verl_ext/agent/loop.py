@@ -1,9 +1,10 @@
 """The ``bugfix`` agent loop: one repair session, token in, token out, on verl's ``AgentLoopBase``.
 
-The prompt of every request is the ids sampled and observed so far; nothing is re-tokenised from text. verl's
-continuous-token builder renders only what is appended (observation and the next assistant marker) and its tool parser
-reads calls from sampled ids. A session that infrastructure broke raises and leaves no row, so that it enters neither
-the loss nor its group's statistics (verl pads the batch); every other end is data.
+The prompt of every request is the ids sampled and observed so far in its segment; nothing is re-tokenised from text.
+verl's continuous-token builder renders only what is appended (observation and the next assistant marker) and its tool
+parser reads calls from sampled ids. Where a context manager shortens the history a new segment begins, which is a row
+of its own. A session that infrastructure broke raises and leaves no row, so that it enters neither the loss nor its
+group's statistics (verl pads the batch); every other end is data.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -18,15 +21,18 @@ import ray
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput, register
 from verl.experimental.agent_loop.tool_parser import ToolParser
 from verl.tools.schemas import OpenAIFunctionToolSchema
+from verl.utils.tokenizer.continuous_token import MergeResult
 
+from verl_ext.agent.context import Context, Exchange, GoOn, Message, Move, Restart, summary
+from verl_ext.agent.folding import manager
 from verl_ext.agent.sandboxes import shared_sandbox
-from verl_ext.agent.session import Session, action_of, ids_digest
+from verl_ext.agent.session import Segment, Session, action_of, charged, clean, ids_digest, with_hint
 from verl_ext.config import data_files, parse
 from verl_ext.gym.env import BugFixEnv
 from verl_ext.gym.flags import flags
 from verl_ext.gym.prompts import tool_schemas
 from verl_ext.gym.tasks import task_from_json
-from verl_ext.types import InfrastructureError, StopReason, Task
+from verl_ext.types import InfrastructureError, Observation, StopReason, Task
 
 logger = logging.getLogger(__name__)
 
@@ -54,15 +60,13 @@ class BugFixAgentLoop(AgentLoopBase):
         self.max_turns: int = multi_turn.max_assistant_turns
         self.observation_limit: int = multi_turn.max_tool_response_length
         self.parser = ToolParser.get_tool_parser(multi_turn.format, self.tokenizer)
-        self.schemas = tool_schemas(self.ours.tools)
+        self.schemas = [*tool_schemas(self.ours.tools), *manager(self.ours.context.manager).schemas]
         self.parser_schemas = [OpenAIFunctionToolSchema.model_validate(schema) for schema in self.schemas]
         self.response_length: int = self.rollout_config.response_length
         # One token short: verl's server refuses a prompt that leaves no room for a token.
-        self.context = (
-            self.rollout_config.max_model_len or self.rollout_config.prompt_length + self.response_length
-        ) - 1
+        self.limit = (self.rollout_config.max_model_len or self.rollout_config.prompt_length + self.response_length) - 1
 
-    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> AgentLoopOutput | list[AgentLoopOutput]:
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
         """Run one session.
 
         Args:
@@ -70,22 +74,25 @@ class BugFixAgentLoop(AgentLoopBase):
             **kwargs: The data set's fields; ``raw_prompt`` (messages) and ``extra_info.task`` (task as JSON) are read.
 
         Returns:
-            The session's row; an empty list for a truncated session that ``truncated_in_baseline: false`` leaves out.
+            The session's rows, one a segment; none for a truncated session that ``truncated_in_baseline: false``
+            leaves out.
 
         Raises:
             InfrastructureError: Sandbox or server failed: no row, so no loss and no part in the group's statistics.
         """
         task = task_from_json(kwargs["extra_info"]["task"])
-        messages = [dict(message) for message in kwargs["raw_prompt"]]
-        prompt_ids = await self.ct_build_initial_tokens(messages, tools=self.schemas)
-        session = Session(prompt_ids=prompt_ids, ids=list(prompt_ids))
-        versions: list[int] = []
+        settings = self.ours.context
+        context = manager(settings.manager)(settings, list(task.sources))
+        head = with_hint([dict(message) for message in kwargs["raw_prompt"]], context.hint[self.ours.tools])
+        prompt_ids = await self.ct_build_initial_tokens(head, tools=self.schemas)
+        budget = settings.of_group(f"{task.task_id}/{kwargs.get('global_steps', '')}", self.limit + 1)
+        session = Session([Segment(prompt_ids, list(head))], min(budget, self.limit))
         try:
             sandbox = await shared_sandbox(self.ours.sandbox)
             async with asyncio.timeout(self.ours.wall_clock_s) as clock:
                 env = BugFixEnv(task, sandbox, tools=self.ours.tools, private=self.private)
                 await env.reset()
-                session.stop = await self._converse(session, env, messages, sampling_params, versions)
+                session.stop = await self._converse(session, env, context, head, sampling_params)
         except InfrastructureError as error:
             raise self._left_out(StopReason.SANDBOX_ERROR, task.task_id, error) from None
         except ray.exceptions.RayError as error:
@@ -96,87 +103,132 @@ class BugFixAgentLoop(AgentLoopBase):
             session.stop = StopReason.WALL_CLOCK
         if session.stop is StopReason.ABORTED or not session.turns:
             raise self._left_out(session.stop, task.task_id, "no turn was finished")
-        mask = session.mask
-        if session.stop.truncated and self.ours.truncated == "mask":
-            if not self.ours.truncated_in_baseline:
-                return []
-            mask = [0] * len(mask)
-        return self._row(session, task, mask, versions)
+        masked = session.stop.truncated and self.ours.truncated == "mask"
+        return [] if masked and not self.ours.truncated_in_baseline else self._rows(session, task, masked)
 
     async def _converse(
         self,
         session: Session,
         env: BugFixEnv,
-        messages: list[dict[str, Any]],
+        context: Context,
+        head: list[Message],
         sampling_params: dict[str, Any],
-        versions: list[int],
     ) -> StopReason:
         request_id = uuid4().hex  # one id a session: verl routes it to the server that holds its prefix
         while True:
-            room = min(self.response_length - len(session.mask), self.context - len(session.ids))
-            if room <= 0:
+            segment = session.segment
+            space = self._space(session)
+            if space <= 0:
                 return self._out_of_room(session)
-            room = min(room, self.ours.max_turn_tokens or room)
-            start, began = len(session.mask), time.monotonic()
+            space = min(space, self.ours.max_turn_tokens or space)
+            start, began = len(segment.mask), time.monotonic()
             output = await self.server_manager.generate(
                 request_id=request_id,
-                prompt_ids=session.ids,
+                prompt_ids=segment.ids,
                 sampling_params={
                     **sampling_params,
-                    "max_tokens": room,
+                    "max_tokens": space,
                     "stop_token_ids": list(self.parser.stop_token_ids) or None,
                 },
             )
             session.generate_s += time.monotonic() - began
             if output.stop_reason == "aborted" or not output.token_ids:
                 return StopReason.ABORTED
-            versions += [
-                v for v in (output.extra_fields.get(f"{end}_global_steps") for end in ("min", "max")) if v is not None
-            ]
-            self._append_sampled(session, list(output.token_ids), output.log_probs)
-
-            content, calls = await self.parser.extract_tool_calls(list(output.token_ids), self.parser_schemas)
+            sampled = list(output.token_ids)
+            self._append_sampled(segment, sampled, output.log_probs)
+            content, calls = await self.parser.extract_tool_calls(sampled, self.parser_schemas)
             call = calls[0] if calls else None
             action = action_of(call.name if call else None, call.arguments if call else None)
-            potential = env.potential
-            observation = await env.step(action)
-            session.add_turn(start, action, observation, potential, env.sources)
+            segment.messages.append({"role": "assistant", "content": content})
+            segment.calls[len(session.turns)] = len(segment.messages), len(segment.ids)
+
+            potential, before = env.potential, env.sources
+            reply = context.act(action)
+            if reply is None:
+                observation = await env.step(action)
+            else:
+                observation = Observation(clean(reply.text), False, env.anchor, potential, reply.valid, reply.redundant)
+            turn = Exchange(
+                index=len(session.turns),
+                tool=action.tool,
+                valid=observation.valid,
+                call=clean(self.tokenizer.decode(sampled, skip_special_tokens=True)),
+                answer=bounded(observation.text, self.observation_limit),
+                summary=summary(action, observation, env.public),
+                changed=tuple(path for path, text in env.sources.items() if before.get(path) != text),
+            )
+            charges = charged(self.ours.context.charges, context, turn, segment, session.budget)
+            versions = (output.extra_fields.get(f"{end}_global_steps") for end in ("min", "max"))
+            session.add_turn(
+                start, action, observation, potential, env.sources, charges, tuple(v for v in versions if v is not None)
+            )
             if observation.done:
                 return StopReason.SUBMITTED
             if len(session.turns) >= self.max_turns:
                 return StopReason.MAX_TURNS
             if session.invalid_run >= self.ours.max_invalid_calls:
                 return StopReason.INVALID_CALLS
-            if len(output.token_ids) >= room:
+            if len(sampled) >= space:
                 return self._out_of_room(session)
-            messages.append({"role": "assistant", "content": content})
-            if not self._append_observation(session, messages, bounded(observation.text, self.observation_limit)):
-                return self._out_of_room(session)
+            if stop := self._go_on(session, head, context.move(turn, LoopRoom(self, session, head))):
+                return stop
 
-    def _append_sampled(self, session: Session, token_ids: list[int], log_probs: list[float] | None) -> None:
-        builder = self.continuous_token_builder
-        merged = builder.merge_assistant_tokens(session.ids, token_ids)
-        session.mask, session.log_probs = builder.align_response_metadata(
-            merged, session.mask, session.log_probs, assistant_logprobs=list(log_probs or [])
-        )
-        session.ids = list(merged.token_ids)
-        session.sampled.append(ids_digest(session.ids))
+    def _go_on(self, session: Session, head: list[Message], move: Move | None) -> StopReason | None:
+        """Do what the context manager decided; why the session ends when that cannot be."""
+        segment, builder = session.segment, self.continuous_token_builder
+        if move is None:
+            return self._out_of_room(session)
+        if isinstance(move, GoOn):
+            merged, updated = self.appended(segment, move.answer)
+            segment.mask, segment.log_probs = builder.align_response_metadata(merged, segment.mask, segment.log_probs)
+            segment.ids, segment.messages = list(merged.token_ids), updated
+            return None
+        if len(session.segments) >= self.ours.context.max_segments:
+            return StopReason.FOLD_LIMIT
+        if isinstance(move, Restart):
+            messages = [*head, *move.messages]
+            ids = builder.build_initial_tokens(messages, tools=self.schemas)
+        else:  # cut back to a call: the ids up to there as they were sampled
+            count, tokens = segment.calls[move.turn]
+            kept = segment.messages[:count]
+            messages = [*kept, {"role": "tool", "content": bounded(move.answer, self.observation_limit)}]
+            ids = builder.merge_context_tokens(kept, messages, segment.ids[:tokens], tools=self.schemas).token_ids
+        session.segments.append(Segment(list(ids), messages))
+        return None if self._space(session) >= self.reserve(session) else StopReason.CONTEXT_OVERFLOW
 
-    def _append_observation(self, session: Session, messages: list[dict[str, Any]], text: str) -> bool:
-        """Append what the environment said; False, with nothing appended, when it would leave no room to answer."""
+    def reserve(self, session: Session) -> int:
+        """Tokens to keep for the next message. Where the history can be shortened, a whole one."""
+        if self.ours.context.manager == "none":
+            return 1
+        return self.ours.max_turn_tokens or session.budget // 8
+
+    def appended(self, segment: Segment, answer: str) -> tuple[MergeResult, list[Message]]:
+        """The context with ``answer`` to its last call: ids and messages."""
         # Straight from the builder: ``ct_merge_*`` hand each of these millisecond calls to a thread.
+        updated = [*segment.messages, {"role": "tool", "content": answer}]
+        merged = self.continuous_token_builder.merge_context_tokens(
+            segment.messages, updated, segment.ids, tools=self.schemas
+        )
+        return merged, updated
+
+    def _append_sampled(self, segment: Segment, token_ids: list[int], log_probs: list[float] | None) -> None:
         builder = self.continuous_token_builder
-        updated = [*messages, {"role": "tool", "content": text}]
-        merged = builder.merge_context_tokens(messages, updated, session.ids, tools=self.schemas)
-        mask, log_probs = builder.align_response_metadata(merged, session.mask, session.log_probs)
-        if len(mask) >= self.response_length or len(merged.token_ids) >= self.context:
-            return False
-        messages[:] = updated
-        session.ids, session.mask, session.log_probs = list(merged.token_ids), mask, log_probs
-        return True
+        merged = builder.merge_assistant_tokens(segment.ids, token_ids)
+        segment.mask, segment.log_probs = builder.align_response_metadata(
+            merged, segment.mask, segment.log_probs, assistant_logprobs=list(log_probs or [])
+        )
+        segment.ids = list(merged.token_ids)
+        segment.sampled.append(ids_digest(segment.ids))
+
+    def _space(self, session: Session) -> int:
+        segment = session.segment
+        return min(self.response_length - len(segment.mask), session.budget - len(segment.ids))
 
     def _out_of_room(self, session: Session) -> StopReason:
-        if len(session.ids) >= self.context and len(session.mask) < self.response_length:
+        segment = session.segment
+        if self.ours.context.manager != "none" or (
+            len(segment.ids) >= session.budget and len(segment.mask) < self.response_length
+        ):
             return StopReason.CONTEXT_OVERFLOW
         return StopReason.RESPONSE_BUDGET
 
@@ -186,23 +238,69 @@ class BugFixAgentLoop(AgentLoopBase):
         logger.error(text)
         return InfrastructureError(text)
 
-    def _row(self, session: Session, task: Task, mask: list[int], versions: list[int]) -> AgentLoopOutput:
-        # The response ends with the last turn's tokens: a trailing observation would train nothing.
-        end = session.turns[-1].end
+    def _rows(self, session: Session, task: Task, masked: bool) -> list[AgentLoopOutput]:
+        """One row a segment, in order; ``masked`` keeps the session's tokens out of the loss."""
         final = {path: session.sources[path] for path in task.editable if path in session.sources}
-        return AgentLoopOutput(
-            prompt_ids=session.prompt_ids,
-            response_ids=session.ids[len(session.prompt_ids) :][:end],
-            response_mask=mask[:end],
-            response_logprobs=session.log_probs[:end],
-            num_turns=2 * len(session.turns),
-            metrics={"generate_sequences": session.generate_s, "tool_calls": session.sandbox_s},
-            extra_fields={
-                "min_global_steps": min(versions, default=None),
-                "max_global_steps": max(versions, default=None),
-                "session": session.record(),
-                "final_sources": final,
-                "flags": sorted(flags(task.sources, final)),
-                "public_share": session.public_share,
-            },
-        )
+        whole = {
+            "final_sources": final,
+            "flags": sorted(flags(task.sources, final)),
+            "public_share": session.public_share,
+        }
+        kept = [segment for segment in session.segments if segment.turns]
+        rows = []
+        for segment, record in zip(kept, session.records(), strict=True):
+            # The response ends with the last turn's tokens: a trailing observation would train nothing.
+            end = segment.turns[-1].end
+            versions = [version for turn in segment.turns for version in turn.versions]
+            last = segment is kept[-1]  # verl sums seconds over rows
+            rows.append(
+                AgentLoopOutput(
+                    prompt_ids=segment.prompt_ids,
+                    response_ids=segment.ids[len(segment.prompt_ids) :][:end],
+                    response_mask=[0] * end if masked else segment.mask[:end],
+                    response_logprobs=segment.log_probs[:end],
+                    num_turns=2 * len(segment.turns),
+                    metrics={
+                        "generate_sequences": session.generate_s if last else 0.0,
+                        "tool_calls": session.sandbox_s if last else 0.0,
+                    },
+                    extra_fields={
+                        "min_global_steps": min(versions, default=None),
+                        "max_global_steps": max(versions, default=None),
+                        "session": record,
+                        **whole,
+                    },
+                )
+            )
+        return rows
+
+
+@dataclass
+class LoopRoom:
+    """:class:`~verl_ext.agent.context.Room` of a running session."""
+
+    loop: BugFixAgentLoop
+    session: Session
+    head: list[Message]
+
+    @property
+    def budget(self) -> int:
+        return self.session.budget
+
+    @property
+    def reserve(self) -> int:
+        return self.loop.reserve(self.session)
+
+    def left(self, answer: str) -> int:
+        segment = self.session.segment
+        ids = self.loop.appended(segment, answer)[0].token_ids
+        used = len(ids) - len(segment.prompt_ids)
+        return min(self.budget - len(ids), self.loop.response_length - used)
+
+    def size(self, messages: Sequence[Message]) -> int:
+        builder = self.loop.continuous_token_builder
+        return len(builder.build_initial_tokens([*self.head, *messages], tools=self.loop.schemas))
+
+    def grown(self, turn: int) -> int:
+        segment = self.session.segment
+        return len(segment.ids) - segment.calls[turn][1]

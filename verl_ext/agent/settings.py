@@ -16,7 +16,7 @@ WEIGHTINGS = ("session", "row")
 
 @dataclass(frozen=True)
 class ChargesConfig:
-    """Process terms: rewards taken off on the turn that earned it, each a metric ``process/<name>``. All off by default.
+    """Process terms: rewards taken off on the turn that earned it, each a metric ``process/<name>``; off by default.
 
     Attributes:
         main_tokens: For each token that a turn adds to the main context (not to a branch) beyond ``main_share``.

@@ -72,20 +72,20 @@ def parameters(tools: str) -> Mapping[str, Mapping[str, Any]]:
     return {schema["function"]["name"]: schema["function"]["parameters"] for schema in _SCHEMAS[tools]}
 
 
-def _tool(name: str, description: str, optional: tuple[str, ...] = (), **properties: dict[str, Any]) -> dict[str, Any]:
+def tool(name: str, description: str, optional: tuple[str, ...] = (), **properties: dict[str, Any]) -> dict[str, Any]:
     required = [key for key in properties if key not in optional]
     schema = {"type": "object", "properties": properties, "required": required}
     return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
 _COMMON = [
-    _tool("run_tests", "Runs the public tests on the files as they stand."),
-    _tool("undo", "Takes back your last edit."),
-    _tool("submit", "Ends the session; hidden tests judge the files as they stand."),
+    tool("run_tests", "Runs the public tests on the files as they stand."),
+    tool("undo", "Takes back your last edit."),
+    tool("submit", "Ends the session; hidden tests judge the files as they stand."),
 ]
 _SCHEMAS: dict[str, list[dict[str, Any]]] = {
     "ops": [
-        _tool(
+        tool(
             "edit",
             "Applies one edit of the menu to one line.",
             line={**_INTEGER, "description": "Line number, from 1."},
@@ -94,7 +94,7 @@ _SCHEMAS: dict[str, list[dict[str, Any]]] = {
         *_COMMON,
     ],
     "code": [
-        _tool(
+        tool(
             "view",
             "Shows numbered lines of a file.",
             ("start", "end"),
@@ -102,19 +102,19 @@ _SCHEMAS: dict[str, list[dict[str, Any]]] = {
             start={**_INTEGER, "description": "First line, from 1. Default 1."},
             end={**_INTEGER, "description": "Last line. Default: the last of the file."},
         ),
-        _tool(
+        tool(
             "grep",
             "Searches all files for a regular expression, line by line.",
             pattern={"type": "string", "description": "Python regular expression."},
         ),
-        _tool(
+        tool(
             "str_replace",
             "Replaces text in a file. old must occur exactly once.",
             path=_PATH,
             old={"type": "string", "description": "Text to replace, copied exactly, without line numbers."},
             new={"type": "string", "description": "Text to put there."},
         ),
-        _tool(
+        tool(
             "insert",
             "Inserts lines into a file.",
             path=_PATH,

@@ -76,17 +76,17 @@ class VerifierRewardManager(RewardManagerBase):
         stop = StopReason(fields["session"]["stop"])
         sandbox = await shared_sandbox(self.ours.sandbox)
         verdict = await grade_hidden(sandbox, task, fields["final_sources"])
-        turns = fields["session"]["turns"]
+        totals = fields["session"]["totals"]
         return {
             "reward_score": score(verdict, stop, self.ours),
             "reward_extra_info": {
                 "acc": float(verdict.passed),
                 "hidden_share": verdict.share,
                 "public_share": float(fields["public_share"]),
-                "turns": len(turns),
-                "invalid": sum(not turn["valid"] for turn in turns),
-                "redundant": sum(turn["redundant"] for turn in turns),
-                "hard_coded": float(any(turn["hard_coded"] for turn in turns)),
+                "turns": totals["turns"],
+                "invalid": totals["invalid"],
+                "redundant": totals["redundant"],
+                "hard_coded": float(totals["hard_coded"] > 0),
                 "flags": " ".join(fields["flags"]),
                 "task_id": task.task_id,
                 "bug_type": task.bug_type,
