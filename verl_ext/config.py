@@ -217,7 +217,14 @@ def validate(config: DictConfig) -> None:
 
     Runs for configurations that use our parts (agent loop ``bugfix``, an estimator of ours); others pass untouched.
     """
-    from verl_ext.trainer.settings import ESTIMATORS, GROUP_RELATIVE, TRAINERS, check_correction, credit_settings
+    from verl_ext.trainer.settings import (
+        ESTIMATORS,
+        GROUP_RELATIVE,
+        TRAINERS,
+        check_correction,
+        check_segments,
+        credit_settings,
+    )
 
     rollout = OmegaConf.select(config, "actor_rollout_ref.rollout")
     estimator = OmegaConf.select(config, "algorithm.adv_estimator")
@@ -238,6 +245,7 @@ def validate(config: DictConfig) -> None:
     check_entropy(parsed.entropy, config)
     check_context(parsed.context, config)
     check_correction(config, bonus=parsed.entropy.where != "none")
+    check_segments(parsed.context, config)
     if estimator in GROUP_RELATIVE and rollout.n < 2:
         raise BadInput(
             f"actor_rollout_ref.rollout.n={rollout.n}: {estimator} compares the sessions of a group; use 2 or more"

@@ -16,6 +16,7 @@ from verl.workers.config import ActorConfig
 from verl.workers.engine.fsdp import transformer_impl
 
 VOCABULARY = 11
+MODES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
 
 
 class Model(torch.nn.Module):

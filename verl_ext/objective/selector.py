@@ -34,7 +34,7 @@ def position_after_observation(
     begins = policy & (row_begin | ~after_policy)
     begin = torch.where(begins, index, 0).cummax(0).values if policy.numel() else index
     counted = policy if first_turn else policy & ~row_begin[begin]
-    return _like(torch.where(counted, index - begin, -1), response_mask)
+    return rows_like(torch.where(counted, index - begin, -1), response_mask)
 
 
 def after_observation(
@@ -55,7 +55,7 @@ def after_observation(
         raise ValueError(f"tokens={tokens} must be at least 1")
     position = position_after_observation(response_mask, first_turn=first_turn, offsets=offsets)
     flat, _ = flat_rows(position, offsets)
-    return _like((flat >= 0) & (flat < tokens), response_mask)
+    return rows_like((flat >= 0) & (flat < tokens), response_mask)
 
 
 def flat_rows(tensor: torch.Tensor, offsets: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,12 +70,11 @@ def flat_rows(tensor: torch.Tensor, offsets: torch.Tensor | None = None) -> tupl
     return tensor, offsets
 
 
-def _like(values: torch.Tensor, template: torch.Tensor) -> torch.Tensor:
-    return jagged_like(values, template) if template.is_nested else values.reshape(template.shape)
-
-
-def jagged_like(values: torch.Tensor, template: torch.Tensor) -> torch.Tensor:
-    """A nested tensor with the rows of ``template``, which knows its longest row; without, it would pad to all rows."""
+def rows_like(values: torch.Tensor, template: torch.Tensor) -> torch.Tensor:
+    """Flat values in the layout of ``template``, the inverse of :func:`flat_rows`."""
+    if not template.is_nested:
+        return values.reshape(template.shape)
+    # With its longest row, or verl would pad to all of them.
     lengths = template.offsets().diff()
     shortest, longest = int(lengths.min()), int(lengths.max())
     return torch.nested.nested_tensor_from_jagged(values, template.offsets(), min_seqlen=shortest, max_seqlen=longest)

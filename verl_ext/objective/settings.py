@@ -11,6 +11,10 @@ from verl_ext.types import BadInput
 
 WHERE = ("none", "after_observation", "uniform")
 MATCH = ("total", "none")
+WEIGHABLE = frozenset({"vanilla", "dppo_tv", "dppo_kl", "gpg", "clip_cov", "kl_cov", "dro", "cispo"})
+"""``actor.policy_loss.loss_mode`` whose tokens can be weighed one by one (verl 0.9.1, ``core_algos.py``). Of the
+others, ``gspo`` and ``geo_mean`` take means over a row, ``sapo`` aggregates in a mode of its own, and ``bypass_mode``
+does not read ``rollout_is_weights``."""
 _ACTOR = "actor_rollout_ref.actor"
 
 
@@ -24,8 +28,8 @@ class EntropyConfig:
         coeff: Weight of the bonus, at least 0; in nats of entropy a unit of loss.
         tokens: For ``after_observation``: how many tokens a turn.
         first_turn: For ``after_observation``: whether a row's first turn, which answers the prompt, counts.
-        match: For ``after_observation``: ``total`` scales the weights so that their sum over each mini-batch is that
-            of a uniform bonus with the same ``coeff``; ``none`` leaves them as ``actor.loss_agg_mode`` makes them.
+        match: For ``after_observation``: ``total`` scales the weights so that their sum over a training step is that of
+            a uniform bonus with the same ``coeff``; ``none`` leaves them as ``actor.loss_agg_mode`` makes them.
         decay_steps: Training steps in which ``coeff`` goes linearly to ``end_coeff``; 0 keeps it constant.
         end_coeff: Weight from then on.
     """
@@ -108,13 +112,17 @@ def _check_run(settings: EntropyConfig, config: DictConfig) -> None:
         raise BadInput(
             f"{_ACTOR}.megatron.entropy_from_logits_with_chunking=true has no gradient in verl 0.9.1; set it to false"
         )
+    check_scale(actor)
+
+
+def check_scale(actor: DictConfig) -> None:
+    """Refuse an aggregation whose coefficients depend on how verl splits the batch.
+
+    Raises:
+        BadInput: Names the key and what to set.
+    """
     if actor.loss_agg_mode == "seq-mean-token-sum-norm" and actor.loss_scale_factor is None:
         raise BadInput(
             f"{_ACTOR}.loss_agg_mode=seq-mean-token-sum-norm divides by the longest response of each micro-batch; "
             "set loss_scale_factor, so that the update does not depend on the split"
-        )
-    if settings.where == "after_observation" and settings.match == "total" and actor.shuffle and actor.ppo_epochs > 1:
-        raise BadInput(
-            f"verl_ext.entropy.match=total needs to know the mini-batches, which {_ACTOR}.shuffle=true draws anew in "
-            f"each of ppo_epochs={actor.ppo_epochs}; set shuffle=false, or match=none"
         )

@@ -19,10 +19,17 @@ from tensordict import TensorDict
 from verl_ext.config import parse
 from verl_ext.objective.settings import check as check_entropy
 from verl_ext.plugin import cpu_platform
-from verl_ext.trainer import bonus, exactness
+from verl_ext.trainer import exactness, loss, mini_batches
 from verl_ext.trainer.estimators import Turns, turns_at_hand
 from verl_ext.trainer.metrics import lone_rows, session_metrics, step_group_metrics, whole_sessions
-from verl_ext.trainer.settings import ESTIMATORS, GROUP_RELATIVE, bypasses, check_correction, credit_settings
+from verl_ext.trainer.settings import (
+    ESTIMATORS,
+    GROUP_RELATIVE,
+    bypasses,
+    check_correction,
+    check_segments,
+    credit_settings,
+)
 from verl_ext.trainer.turns import rows_with_turns
 
 
@@ -49,13 +56,15 @@ class SessionTrainerMixin:
         self.credit = credit_settings(config.algorithm)
         check_entropy(self.ours.entropy, config)
         check_correction(config, bonus=self.ours.entropy.where != "none")
+        check_segments(self.ours.context, config)
         super().__init__(config=config)
         self.replay_buffer.poll_interval = self.ours.poll_interval_s
 
     def _setup(self) -> None:
         super()._setup()
-        if self.ours.entropy.where != "none":
-            bonus.install(self.config.actor_rollout_ref.actor, self.actor_rollout_wg)
+        bonus = self.ours.entropy.where != "none"
+        actor = self.config.actor_rollout_ref.actor
+        loss.install(actor, self.actor_rollout_wg, sessions=self.sessions_weigh, bonus=bonus)
 
     def get_llm_client(self) -> Any:
         manager = self.llm_server_manager
@@ -65,11 +74,32 @@ class SessionTrainerMixin:
             return manager.get_client(client_cls=OneServerClient)
         return super().get_llm_client()
 
+    @property
+    def sessions_weigh(self) -> bool:
+        """Whether a session weighs as one row in the loss, however many rows it has."""
+        return self.ours.context.segment_weighting == "session"
+
+    @property
+    def _optimiser_steps(self) -> int:
+        return mini_batches.optimiser_steps(self.config, self.parameter_sync_step)
+
+    def _balance_batch(
+        self, batch: Any, metrics: dict[str, Any], logging_prefix: str = "global_seqlen", keep_minibatch: bool = False
+    ) -> Any:
+        if not self.sessions_weigh:
+            return super()._balance_batch(batch, metrics, logging_prefix, keep_minibatch)
+        steps, ranks = self._optimiser_steps, mini_batches.ranks_of(self.actor_rollout_wg)
+        multiple = mini_batches.cell_multiple(self.config, steps, self.use_reference_policy)
+        eos = self.tokenizer.eos_token_id
+        batch, found = mini_batches.balance(batch, steps, ranks, multiple, eos, logging_prefix)
+        metrics.update(found)
+        return batch
+
     def _compute_old_log_prob(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch = super()._compute_old_log_prob(batch, metrics)
         if bypasses(self.config.algorithm):  # no log-probs of the trainer's own, so nothing to compare
             return batch
-        metrics.update(bonus.entropy_metrics(batch))
+        metrics.update(loss.entropy_metrics(batch))
         metrics.update(exactness.measure(self.ours.exactness, self.config, batch, self.global_steps))
         return batch
 
@@ -98,11 +128,16 @@ class SessionTrainerMixin:
         return batch
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
-        if self.ours.entropy.where != "none":
-            settings, workers = self.ours.entropy, self.actor_rollout_wg
-            batch, more = bonus.put_weights(settings, self.config, workers, batch, self.global_steps)
-            metrics.update(more)
-        return super()._update_actor(batch, metrics)
+        actor, sessions = self.config.actor_rollout_ref.actor, self.sessions_weigh
+        rows = actor.ppo_mini_batch_size * self.config.actor_rollout_ref.rollout.n
+        steps = self._optimiser_steps if sessions else len(batch) // rows
+        how = {"sessions": sessions, "steps": steps, "global_steps": self.global_steps}
+        batch, more = loss.put_columns(self.ours.entropy, actor, batch, **how)
+        metrics.update(more)
+        if not sessions:
+            return super()._update_actor(batch, metrics)
+        with mini_batches.told(self.actor_rollout_wg, len(batch) // steps):
+            return super()._update_actor(batch, metrics)
 
     def _val_metrics_update(self, data_sources: list[str], sample_uids: list[str], infos: dict, *rest: Any, **kw: Any):
         # verl draws a bootstrap of every number for every task: minutes on two cores. It is wanted for `acc` alone.

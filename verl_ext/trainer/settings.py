@@ -8,7 +8,9 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
+from verl_ext.agent.settings import ContextConfig
 from verl_ext.credit import TurnTable, gigpo, potential
+from verl_ext.objective.settings import WEIGHABLE, check_scale
 from verl_ext.types import BadInput
 
 TRAINERS = {
@@ -26,6 +28,10 @@ GROUP_RELATIVE = frozenset(
     | set(ESTIMATORS)
 )
 """Estimators that compare the sessions of a group, and have nothing to say about a session alone."""
+
+
+OVER_SESSIONS = ("grpo", *ESTIMATORS)
+"""Estimators that compare sessions, whatever their number of rows; verl's others take each row for a session."""
 
 
 def credit_settings(algorithm: DictConfig) -> dict[str, Any]:
@@ -110,3 +116,32 @@ def check_correction(config: DictConfig, bonus: bool) -> None:
             f"{where}.rollout_rs with bypass_mode=true rejects tokens inside verl's loss, where the entropy bonus "
             "cannot see it; set bypass_mode=false, or train without the bonus"
         )
+
+
+def check_segments(settings: ContextConfig, config: DictConfig) -> None:
+    """Refuse what cannot work with sessions of several rows, or with sessions that weigh as one row.
+
+    Raises:
+        BadInput: Names the key, its value, and what to set.
+    """
+    estimator, manager = config.algorithm.adv_estimator, settings.manager
+    if manager != "none" and estimator not in OVER_SESSIONS:
+        raise BadInput(
+            f"verl_ext.context.manager={manager} makes several rows of a session, each of which "
+            f"algorithm.adv_estimator={estimator} takes for a session; use one of {', '.join(OVER_SESSIONS)}"
+        )
+    if settings.segment_weighting != "session":
+        return
+    where, instead = "verl_ext.context.segment_weighting=session", "set verl_ext.context.segment_weighting=row"
+    critic = OmegaConf.select(config, "critic.enable")
+    if critic or (critic is None and estimator == "gae"):
+        raise BadInput(f"{where} does not weigh the loss of a critic (algorithm.adv_estimator={estimator}); {instead}")
+    if OmegaConf.select(config, "distillation.enabled"):
+        raise BadInput(f"{where} replaces the loss that distillation.enabled=true needs; {instead}")
+    actor = config.actor_rollout_ref.actor
+    if (mode := actor.policy_loss.loss_mode) not in WEIGHABLE:
+        raise BadInput(
+            f"{where} weighs each token's loss, which actor_rollout_ref.actor.policy_loss.loss_mode={mode} does not "
+            f"allow; {instead}, or loss_mode to one of {', '.join(sorted(WEIGHABLE))}"
+        )
+    check_scale(actor)
