@@ -28,7 +28,7 @@ from verl_ext.types import BadInput, InfrastructureError
 TRUNCATED = ("mask", "zero", "score")
 BACKENDS = ("local", "fusion", "swerex")
 DEPLOYMENTS = ("docker", "local")
-TOOLS = ("ops", "code")
+TOOLS = ("ops", "ops_files", "code")
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Config:
     """The recipe's ``verl_ext`` node.
 
     Attributes:
-        tools: ``ops`` (TinyAgent's edit menu) or ``code`` (language models).
+        tools: ``ops`` (TinyAgent's edit menu), ``ops_files`` (the same on several files) or ``code`` (language models).
         wall_clock_s: Seconds a session may take, generation included.
         max_invalid_calls: Consecutive messages without a usable call that end a session.
         max_turn_tokens: Tokens of one message; a longer one ends the session like a spent response budget. 0: no limit
@@ -197,7 +197,8 @@ def _check_rows(file: Path, tools: str, sandbox: SandboxConfig) -> str | None:
     built = rows[0].get("tools") if rows else None
     if built not in (None, tools):
         return (
-            f"was built for verl_ext.tools={built}, not {tools}; run: verl-ext tasks build --tools {tools} --out FOLDER"
+            f"was built for verl_ext.tools={built}, not {tools}; run: verl-ext tasks build "
+            f"{'--long' if tools == 'ops_files' else f'--tools {tools}'} --out FOLDER"
         )
     for text in (row.get("task") or "" for row in rows):
         if '"files":' not in text or not (task := task_from_json(text)).hidden.files:

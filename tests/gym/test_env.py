@@ -403,5 +403,5 @@ async def test_schemas_are_what_verl_reads():
 
 
 async def test_an_unknown_tool_set_is_refused(sandbox):
-    with pytest.raises(BadInput, match=r"tools='shell' is no tool set; choose one of ops, code"):
+    with pytest.raises(BadInput, match=r"tools='shell' is no tool set; choose one of ops, ops_files, code"):
         BugFixEnv(TASK, sandbox, "shell")

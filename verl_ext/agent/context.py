@@ -108,7 +108,7 @@ class Context:
 
     schemas: tuple[dict[str, Any], ...] = ()
     """Tools beside those of the environment."""
-    hint: Mapping[str, str] = MappingProxyType({"ops": "", "code": ""})
+    hint: Mapping[str, str] = MappingProxyType({"ops": "", "ops_files": "", "code": ""})
     """What the first messages say of them, by tool set."""
 
     def __init__(self, settings: ContextConfig, paths: Sequence[str] = ()):

@@ -14,10 +14,13 @@ from collections import Counter, deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 
+from verl_ext.gym.check import check
 from verl_ext.gym.export import write_parquet
 from verl_ext.gym.journal import Journal
+from verl_ext.gym.lengthen import lengthen
 from verl_ext.gym.plan import wishes
 from verl_ext.gym.prompts import check_tools
 from verl_ext.gym.splits import SPLITS, Source, problems, sources
@@ -52,6 +55,7 @@ async def build(
     sizes: Mapping[str, int],
     tools: str = "ops",
     report: Report = lambda split, count: None,
+    long: bool = False,
 ) -> DataSet:
     """Builds the data set into folder ``out``: ``tasks.jsonl``, ``stats.json`` and one parquet file a split.
 
@@ -64,6 +68,8 @@ async def build(
         sizes: Tasks wanted in each split.
         tools: Tool set whose prompts the parquet files hold.
         report: Follows the progress.
+        long: Puts each task among correct files of other functions, see :mod:`verl_ext.gym.lengthen`, and grades it
+            again as it then stands; ``report`` is told how many are graded, under the name ``checked``.
 
     Raises:
         BadInput: Sizes that cannot be had, or an unknown tool set.
@@ -82,6 +88,11 @@ async def build(
         journal.close()
     if found := problems(data.all()):
         raise AssertionError("\n".join(["splits overlap:", *found]))
+    if long:
+        data.tasks = {split: lengthen(tasks, seed) for split, tasks in data.tasks.items()}
+        checked = count(1)
+        if found := await check(data.all(), sandbox, lambda: report("checked", next(checked))):
+            raise AssertionError("\n".join(["long tasks do not hold:", *found]))
     _write(out, data, seed, tools)
     return data
 
@@ -161,9 +172,16 @@ def statistics(data: DataSet, seed: int, tools: str) -> dict:
             "handwritten": sum(task.provenance["source"] == "handwritten" for task in tasks),
             "repairable": sum(task.provenance["repairable"] for task in tasks),
             "bug_types": dict(sorted(bugs.items())),
+            **_files(tasks),
             "rejected": dict(sorted(data.rejected[split].items())),
         }
     return {"seed": seed, "tools": tools, "splits": splits}
+
+
+def _files(tasks: Sequence[Task]) -> dict[str, dict[str, int]]:
+    """Tasks by number of files, where some have more than one."""
+    counts = Counter(len(task.editable) for task in tasks)
+    return {"files": {str(n): counts[n] for n in sorted(counts)}} if max(counts, default=1) > 1 else {}
 
 
 def _write(out: Path, data: DataSet, seed: int, tools: str) -> None:

@@ -12,6 +12,7 @@ from verl_ext.progress import bar
 from verl_ext.types import BadInput, Case, Task
 
 DEFAULT_DIR = "runs/tasks"
+LONG_DIR = "runs/tasks-long"
 SIZES = {"train": 1800, "val": 200, "heldout_functions": 200, "heldout_types": 150}
 """Tasks in each split by default."""
 
@@ -23,30 +24,38 @@ def tasks() -> None:
 
 @tasks.command()
 @click.option("--seed", type=int, default=0, show_default=True, help="The same seed gives the same bytes.")
-@click.option("--out", type=click.Path(file_okay=False, path_type=Path), default=DEFAULT_DIR, show_default=True)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help=f"Folder.  [default: {DEFAULT_DIR}, with --long {LONG_DIR}]",
+)
+@click.option("--long", is_flag=True, help="Several files each: more source than a small context holds.")
 @click.option("--tools", type=click.Choice(["ops", "code"]), default="ops", show_default=True, help="Tool set.")
 @click.option("--train", type=click.IntRange(0), default=SIZES["train"], show_default=True, help="Tasks.")
 @click.option("--val", type=click.IntRange(0), default=SIZES["val"], show_default=True, help="Tasks.")
 @click.option("--heldout-functions", type=click.IntRange(0), default=SIZES["heldout_functions"], show_default=True)
 @click.option("--heldout-types", type=click.IntRange(0), default=SIZES["heldout_types"], show_default=True)
 @click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="Jails at one time.")
-def build(seed: int, out: Path, tools: str, workers: int, **sizes: int) -> None:
+def build(seed: int, out: Path | None, long: bool, tools: str, workers: int, **sizes: int) -> None:
     """Build tasks.jsonl and the parquet files that verl reads; interrupted, call it again to go on."""
+    out = out or Path(LONG_DIR if long else DEFAULT_DIR)
+    tools = "ops_files" if long and tools == "ops" else tools
     from verl_ext.gym.build import build as build_data
     from verl_ext.gym.splits import SPLITS
     from verl_ext.sandbox import open_sandbox
 
     async def run() -> None:
-        counts = dict.fromkeys(SPLITS, 0)
+        counts = dict.fromkeys((*SPLITS, "checked"), 0)
         sandbox = await open_sandbox(workers=workers)
         try:
-            with bar("tasks", sum(sizes.values())) as progress:
+            with bar("tasks", sum(sizes.values()) * (1 + long)) as progress:
 
                 def report(split: str, count: int) -> None:
                     counts[split] = count
-                    progress(sum(counts.values()), f"now {split}")
+                    progress(sum(counts.values()), split if split == "checked" else f"now {split}")
 
-                await build_data(out, sandbox, seed, sizes, tools, report)
+                await build_data(out, sandbox, seed, sizes, tools, report, long)
         finally:
             await sandbox.aclose()
 
@@ -139,7 +148,7 @@ def _print_task(task: Task) -> None:
 
     click.echo(f"{task.task_id}\nsplit {task.split} · bug {task.bug_type} · {json.dumps(dict(task.provenance))}")
     click.echo(f"\n{task.issue}\n")
-    for path in task.editable:
+    for path in task.gold:
         gold, buggy = task.gold[path].splitlines(), task.sources[path].splitlines()
         for line in difflib.unified_diff(buggy, gold, f"{path} (buggy)", f"{path} (repaired)", n=99, lineterm=""):
             click.echo(line)

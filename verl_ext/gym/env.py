@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from verl_ext.gym import leaks, prompts, tools_code, tools_ops
+from verl_ext.gym import leaks, prompts, tools_code, tools_files, tools_ops
 from verl_ext.gym.hardcode import hard_codes
 from verl_ext.gym.workspace import Outcome, Workspace, refuse, useless
 from verl_ext.types import Action, Observation, Task, Verdict, digest
@@ -29,7 +29,7 @@ CACHE_SIZE = 50_000
 _LOAD_DEPENDENT = ("timeout", "memory", "died")
 """Failures that a busy machine can cause: as a session's verdict they are not kept for other sessions."""
 
-_TOOLS = {"ops": tools_ops, "code": tools_code}
+_TOOLS = {"ops": tools_ops, "ops_files": tools_files, "code": tools_code}
 _TYPES = {"integer": int, "string": str}
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -92,9 +92,9 @@ class BugFixEnv:
     Args:
         task: What to repair.
         sandbox: Grades; not closed here.
-        tools: ``ops`` (menu of edits) or ``code`` (text edits).
+        tools: ``ops`` (menu of edits), ``ops_files`` (the same, file by file) or ``code`` (text edits).
         auto_test: An edit's answer ends with the number of public tests that pass, so that editing and testing take
-            one turn. Default: on for ``ops``, off for ``code``.
+            one turn. Default: off for ``code`` alone.
         limits: Limits of each grade; None for the sandbox's own.
         verdicts: Where public verdicts are kept.
         private: Files that a policy must never see, such as the tasks' parquet; see :func:`verl_ext.gym.leaks.check`.
@@ -117,7 +117,7 @@ class BugFixEnv:
         prompts.check_tools(tools)
         self.task = task
         self.tools = tools
-        self.auto_test = tools == "ops" if auto_test is None else auto_test
+        self.auto_test = tools != "code" if auto_test is None else auto_test
         self.done = False
         self._sandbox = sandbox
         self._limits = limits
@@ -223,10 +223,10 @@ class BugFixEnv:
             return self._workspace.undo()
         if action.tool == "run_tests":
             return self._once(action, Outcome(_ADDRESS.sub("", _TOOLS[self.tools].report(self.public))))
-        anchor = self.anchor
+        state = self.anchor, self._workspace.viewed
         outcome = _TOOLS[self.tools].act(self._workspace, action.tool, action.arguments)
         # A tool that only reads leaves the sources alone; reading the same twice tells nothing.
-        reads = self.anchor == anchor and outcome.valid and not outcome.redundant
+        reads = state == (self.anchor, self._workspace.viewed) and outcome.valid and not outcome.redundant
         return self._once(action, outcome) if reads else outcome
 
     def _once(self, action: Action, outcome: Outcome) -> Outcome:

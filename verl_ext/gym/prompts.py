@@ -1,7 +1,8 @@
 """What the policy reads: the first messages of a session and the JSON schemas of its tools.
 
 TinyAgent (``ops``) gets the numbered source and nothing else: the function's name states the intent, and every further
-token costs time. A language model (``code``) gets the issue, the files and a way of working.
+token costs time. Where there are several files (``ops_files``) it gets their numbered names, and reads one at a time. A
+language model (``code``) gets the issue, the files and a way of working.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any, Literal
 from verl_ext.gym.edits import OPS
 from verl_ext.types import BadInput, Task
 
-ToolsName = Literal["ops", "code"]
-TOOL_SETS: tuple[str, ...] = ("ops", "code")
+ToolsName = Literal["ops", "ops_files", "code"]
+TOOL_SETS: tuple[str, ...] = ("ops", "ops_files", "code")
 
 _SYSTEM = """You repair Python code. Each turn, call exactly one tool.
 Find the defect with view and grep, mend it with str_replace or insert, check with run_tests, and call submit once the
@@ -35,6 +36,8 @@ def messages(task: Task, tools: str = "ops") -> list[dict[str, str]]:
     check_tools(tools)
     if tools == "ops":
         return [{"role": "user", "content": numbered(task.sources[task.editable[0]])}]
+    if tools == "ops_files":
+        return [{"role": "user", "content": numbered("\n".join(sorted(task.editable)))}]
     files = "\n".join(
         f"- {path} ({task.sources[path].count(chr(10))} lines{'' if path in task.editable else ', read only'})"
         for path in sorted(task.sources)
@@ -78,6 +81,10 @@ def tool(name: str, description: str, optional: tuple[str, ...] = (), **properti
     return {"type": "function", "function": {"name": name, "description": description, "parameters": schema}}
 
 
+_EDIT = {
+    "line": {**_INTEGER, "description": "Line number, from 1."},
+    "op": {"type": "string", "description": "Name of the edit.", "enum": list(OPS)},
+}
 _COMMON = [
     tool("run_tests", "Runs the public tests on the files as they stand."),
     tool("undo", "Takes back your last edit."),
@@ -85,12 +92,16 @@ _COMMON = [
 ]
 _SCHEMAS: dict[str, list[dict[str, Any]]] = {
     "ops": [
+        tool("edit", "Applies one edit of the menu to one line.", **_EDIT),
+        *_COMMON,
+    ],
+    "ops_files": [
         tool(
-            "edit",
-            "Applies one edit of the menu to one line.",
-            line={**_INTEGER, "description": "Line number, from 1."},
-            op={"type": "string", "description": "Name of the edit.", "enum": list(OPS)},
+            "view",
+            "Shows the numbered lines of a file, which edits then go to.",
+            file={**_INTEGER, "description": "Number of the file in the list, from 1."},
         ),
+        tool("edit", "Applies one edit of the menu to one line of the file viewed last.", **_EDIT),
         *_COMMON,
     ],
     "code": [

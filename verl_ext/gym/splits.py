@@ -50,7 +50,7 @@ def sources(seed: int, sizes: Mapping[str, int], tools: str = "ops") -> dict[str
     Args:
         seed: Of the generator.
         sizes: Tasks wanted in each split.
-        tools: ``ops`` leaves out programs of more than :data:`OPS_LINES` lines.
+        tools: All but ``code`` leave out programs of more than :data:`OPS_LINES` lines.
 
     Raises:
         BadInput: The generator has fewer programs than such sizes need.
@@ -72,7 +72,7 @@ def sources(seed: int, sizes: Mapping[str, int], tools: str = "ops") -> dict[str
 
 
 def _put(found: dict[str, list[Source]], program: Program, split: str, tools: str) -> None:
-    if tools == "ops" and program.source.count("\n") > OPS_LINES:
+    if tools != "code" and program.source.count("\n") > OPS_LINES:
         return
     if split == "heldout_types" and not _has_ground(program.source):
         return
@@ -93,10 +93,12 @@ def _has_ground(source: str) -> bool:
 def problems(tasks: Iterable[Task]) -> list[str]:
     """One line for everything that breaks the table above; an empty list is the proof.
 
-    A text, buggy or repaired, may stand in one split only; repaired texts of train may also be those of val.
+    A text, buggy or repaired, may stand in one split only; repaired texts of train may also be those of val. Files
+    beside the buggy one are repaired sources of their split.
     """
     found: list[str] = []
     buggy: dict[str, str] = {}
+    families = {"train": "train+val", "val": "train+val"}
     owners: dict[str, tuple[str, str]] = {}
     trained_pairs, trained_templates = set(), set()
     tasks = list(tasks)
@@ -105,10 +107,10 @@ def problems(tasks: Iterable[Task]) -> list[str]:
             found.append(f"{task.task_id}: unknown split {task.split!r}")
         if (task.bug_type in HELDOUT_OPERATORS) != (task.split == "heldout_types"):
             found.append(f"{task.task_id}: bug type {task.bug_type} in split {task.split}")
-        for path in task.editable:
+        for path in task.gold:
             if (first := buggy.setdefault(task.sources[path], task.task_id)) != task.task_id:
                 found.append(f"{task.task_id}: the same buggy source as {first}")
-        family = "train+val" if task.split in ("train", "val") else task.split
+        family = families.get(task.split, task.split)
         for text in task.gold.values():
             owner = owners.setdefault(text, (family, task.task_id))
             if owner[0] != family:
@@ -117,9 +119,15 @@ def problems(tasks: Iterable[Task]) -> list[str]:
             trained_pairs.add((task.provenance.get("function"), task.bug_type))
             trained_templates.add(task.provenance.get("template"))
     for task in tasks:
-        for path in task.editable:
+        for path in task.gold:
             if owner := owners.get(task.sources[path]):
                 found.append(f"{task.task_id}: its buggy source is the repaired source of {owner[1]}")
+        for path in set(task.editable).difference(task.gold):
+            text = task.sources[path]
+            if first := buggy.get(text):
+                found.append(f"{task.task_id}: {path} is the buggy source of {first}")
+            elif text not in owners or owners[text][0] != families.get(task.split, task.split):
+                found.append(f"{task.task_id}: {path} is no repaired source of its split")
         function, template = task.provenance.get("function"), task.provenance.get("template")
         if task.split == "val" and (function, task.bug_type) in trained_pairs:
             found.append(f"{task.task_id}: {function} with {task.bug_type} is trained on")

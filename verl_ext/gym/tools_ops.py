@@ -24,9 +24,14 @@ def act(workspace: Workspace, tool: str, arguments: Mapping[str, Any]) -> Outcom
 
 def edit(workspace: Workspace, line: int, op: str) -> Outcome:
     """Applies menu edit ``op`` on 1-based ``line`` of the one editable file."""
+    (path,) = workspace.editable
+    return edit_file(workspace, path, line, op, f"line {line}")
+
+
+def edit_file(workspace: Workspace, path: str, line: int, op: str, label: str) -> Outcome:
+    """Applies menu edit ``op`` on 1-based ``line`` of ``path``; ``label`` is what ``undo`` will say of it."""
     if op not in OPS:
         return refuse(f"unknown op {op[:20]}")
-    (path,) = workspace.editable
     source = workspace.sources[path]
     if not 1 <= line <= source.count("\n") + 1:
         return refuse(f"no line {line}")
@@ -35,7 +40,7 @@ def edit(workspace: Workspace, line: int, op: str) -> Outcome:
         return useless("not applicable")
     if changed == source:
         return useless("no change")
-    if reason := workspace.write(path, changed, f"line {line}"):
+    if reason := workspace.write(path, changed, label):
         return refuse(reason)
     return Outcome(f"{line}: {changed.split(chr(10))[line - 1][:LINE_CHARS]}")
 

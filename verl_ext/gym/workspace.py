@@ -65,11 +65,13 @@ class Workspace:
         sources: Path to text, now.
         editable: Paths that tools may change.
         history: For each edit that still stands, oldest first: path, text before it, what ``undo`` says of it.
+        viewed: Path and text shown last, for tools that work on the file that was viewed.
     """
 
     sources: dict[str, str]
     editable: tuple[str, ...]
     history: list[tuple[str, str, str]] = field(default_factory=list)
+    viewed: tuple[str, str] | None = None
 
     @classmethod
     def of(cls, sources: Mapping[str, str], editable: tuple[str, ...]) -> Workspace:
