@@ -53,6 +53,7 @@ class Note(Context):
     hint = MappingProxyType(
         {
             "ops": "note",
+            "ops_files": "note",
             "code": "Your context is small. note replaces the conversation so far, except this message, by your text: "
             "write down in time what you found, what you changed and what is still to do.",
         }
@@ -107,6 +108,7 @@ class Fold(Context):
     hint = MappingProxyType(
         {
             "ops": "fold",
+            "ops_files": "fold",
             "code": "Your context is small. branch opens a sub-task, return ends it: its turns then leave your context "
             "and only the message you return with stays. Open a branch for each part of the work.",
         }
