@@ -104,6 +104,14 @@ PLUGINS: tuple[Plugin, ...] = (
         "EngineRegistry._engines.language_model.fsdp2",
         cpu_only=True,
     ),
+    Plugin(
+        "checkpoint engine",
+        "gloo",
+        "verl.checkpoint_engine.base",
+        "verl_ext.cpu.checkpoint_engine",
+        "CheckpointEngineRegistry._registry",
+        cpu_only=True,
+    ),
 )
 
 
