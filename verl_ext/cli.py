@@ -25,9 +25,11 @@ class _Lazy(NamedTuple):
 COMMANDS: dict[str, _Lazy] = {
     "demo": _Lazy("verl_ext.demo.commands", "demo", "Train TinyAgent end to end; table and picture before and after."),
     "doctor": _Lazy("verl_ext.doctor", "doctor", "Check versions, plugins, platform and sandbox; say how to mend."),
+    "exactness": _Lazy("verl_ext.trainer.commands", "exactness", "Check dumped rows against plain transformers."),
     "grade": _Lazy("verl_ext.sandbox.commands", "grade", "Grade a solution of a task; prints the verdict as JSON."),
     "report": _Lazy("verl_ext.demo.compare", "report", "Compare finished demos: recipes side by side, every seed."),
     "sandbox": _Lazy("verl_ext.sandbox.commands", "sandbox", "Serve the sandbox to tools that speak SandboxFusion."),
+    "simulate": _Lazy("verl_ext.simulate.commands", "simulate", "Predict the speed and ages of asynchronous training."),
     "tasks": _Lazy("verl_ext.gym.commands", "tasks", "Build, show, count and check bug-fixing tasks."),
     "tiny": _Lazy("verl_ext.tiny.commands", "tiny", "Build TinyAgent: tokenizer, teacher sessions, SFT."),
 }
