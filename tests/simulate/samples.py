@@ -1,5 +1,6 @@
 """Workloads and policies for the tests."""
 
+import json
 import math
 
 from hypothesis import strategies as st
@@ -57,3 +58,41 @@ VERL = st.builds(
     strategy=st.sampled_from(["drop", "wait"]),
 )
 POLICIES = st.one_of(st.builds(Sync, BATCHES), st.builds(OneStep, BATCHES), AREAL, VERL)
+
+
+def dump_row(prompt, session, tokens, generate_s, sandbox_s, segment=0, first_turn=0):
+    """A line of a session dump, as ``SessionTrainerMixin._dump_sessions`` writes it (ids and log-probs left out)."""
+    turns, start = [], 0
+    for index, count in enumerate(tokens, first_turn):
+        turns.append({"index": index, "start": start, "end": start + count, "tool": "edit", "valid": True})
+        start += count + 5  # observation
+    record = {"turns": turns, "stop": "submitted", "generate_s": generate_s, "sandbox_s": sandbox_s}
+    return {"key": f"{prompt}_{session}_{segment}", "task_id": "t", "score": 1.0, "session": record}
+
+
+def write_dump(folder, steps, prompts=2, sessions=2, generate_s=4.0, sandbox_s=2.0):
+    """A dump of steps 1, 2, ..., every session alike but for its number of turns."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for step in range(1, steps + 1):
+        rows = [
+            dump_row(f"{step}a-{prompt}", session, [4] * (1 + session), generate_s, sandbox_s)
+            for prompt in range(prompts)
+            for session in range(sessions)
+        ]
+        (folder / f"{step}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_metrics(path, steps, first=1, step=10.0, gen=6.5, sync=0.5, age=0):
+    """Metrics of verl's file logger; the validation before the first step, and a slow first step, as in a run."""
+    lines = [{"step": first - 1, "data": {"val/pass_at_1/bugfix/val": 0.5}}]
+    for number in range(first, first + steps):
+        slow = 30.0 if number == first else 0.0
+        seconds = {"step": step + slow, "gen": gen + slow, "update_actor": 2.0, "update_weights": sync}
+        data = {f"timing_s/{name}": value for name, value in seconds.items()}
+        data |= {
+            f"training/off_policy/trajectory_staleness_worst/{name}": age / k for name, k in (("mean", 2), ("max", 1))
+        }
+        data["training/off_policy/trajectory_spans/mean"] = 1 + age / 4
+        lines.append({"step": number, "data": data})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
