@@ -46,6 +46,11 @@ class Exchange:
     summary: str
     changed: tuple[str, ...] = ()
 
+    @property
+    def brief(self) -> str:
+        """The answer or its summary, whichever is shorter."""
+        return min(self.answer, self.summary, key=len)
+
 
 class Room(Protocol):
     """What a manager may ask of the context that is being filled. ``budget`` is its size in tokens."""
@@ -158,13 +163,13 @@ class DropOldest(Context):
 
 
 class EnvSummary(Context):
-    """``env_summary``: answers older than ``keep_turns`` turns become one line each."""
+    """``env_summary``: answers older than ``keep_turns`` turns become one line each, where that is shorter."""
 
     def move(self, turn: Exchange, room: Room) -> Move | None:
         if whole := super().move(turn, room):
             return whole
         old = len(self.turns) - self.settings.keep_turns
-        pairs = [shown(one, one.summary if i < old else one.answer) for i, one in enumerate(self.turns)]
+        pairs = [shown(one, one.brief if i < old else one.answer) for i, one in enumerate(self.turns)]
         messages = tuple(message for pair in pairs for message in pair)
         return Restart(messages) if room.size(messages) <= room.budget - room.reserve else None
 

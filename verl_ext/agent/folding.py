@@ -181,7 +181,7 @@ def named_files(goal: str, paths: Sequence[str]) -> set[str]:
     """Files that a goal names: by path, by name without suffix, or as ``file N`` by their place in sorted order."""
     ordered = sorted(paths)
     numbers = {int(found) for found in re.findall(r"\bfile (\d{1,4})\b", goal)}
-    words = set(re.findall(r"[\w./-]+", goal))
+    words = {word.rstrip(".") for word in re.findall(r"[\w./-]+", goal)}
     stems = {path: path.rsplit("/", 1)[-1].removesuffix(".py") for path in ordered}
     return {path for i, path in enumerate(ordered, 1) if i in numbers or path in words or stems[path] in words}
 

@@ -225,12 +225,9 @@ class BugFixAgentLoop(AgentLoopBase):
         return min(self.response_length - len(segment.mask), session.budget - len(segment.ids))
 
     def _out_of_room(self, session: Session) -> StopReason:
-        segment = session.segment
-        if self.ours.context.manager != "none" or (
-            len(segment.ids) >= session.budget and len(segment.mask) < self.response_length
-        ):
-            return StopReason.CONTEXT_OVERFLOW
-        return StopReason.RESPONSE_BUDGET
+        """Which limit ended it: that of a context, or that of a response."""
+        room = session.budget - len(session.segment.prompt_ids)
+        return StopReason.CONTEXT_OVERFLOW if room < self.response_length else StopReason.RESPONSE_BUDGET
 
     def _left_out(self, stop: StopReason | None, task_id: str, cause: object) -> InfrastructureError:
         """What to raise: verl then takes the group as failed, trains on its other sessions and pads the batch."""
