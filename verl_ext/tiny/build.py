@@ -11,11 +11,12 @@ import json
 import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from verl_ext.gym.program import Program
 from verl_ext.tiny import data, sft, worked
@@ -45,7 +46,47 @@ class Progress(Protocol):
         ...
 
 
-def build(tasks_dir: Path, out: Path, plan: Plan, progress: Progress) -> dict[str, object]:
+class Lessons:
+    """What TinyAgent learns from: ordinary tasks. See :mod:`verl_ext.tiny.long_build` for the other kind."""
+
+    inputs: Mapping[str, object] = MappingProxyType({})
+    """What a build depends on beside its plan and tasks."""
+
+    def train_tasks(self, tasks: Iterable[Task]) -> list[Task]:
+        """Those whose sessions are played."""
+        return data.train_tasks(tasks)
+
+    def tokenizer(self, texts: Iterable[str]) -> Any:
+        """A tokenizer trained on numbered sources."""
+        from verl_ext.tiny.tokenizer import train_tokenizer
+
+        return train_tokenizer(texts)
+
+    def write_repairs(
+        self, path: Path, pool: Sequence[Program], tasks: Sequence[Task], seed: int, report: Callable[[int], None]
+    ) -> None:
+        """Writes the worked repairs of ``pool`` as rows for SFT."""
+        data.write_rows(path, worked.worked_repairs(pool, tasks, seed, report), seed)
+
+    async def write_sessions(
+        self, path: Path, pool: Sequence[Task], plan: Plan, tokenizer: Path, done: Callable[[], None]
+    ) -> None:
+        """Plays a teacher session on each of ``pool`` and writes them as rows for SFT."""
+        from verl_ext.sandbox import open_sandbox
+        from verl_ext.tiny.teacher import sessions
+
+        sandbox = await open_sandbox()
+        try:
+            played = await sessions(pool, sandbox, seed=plan.seed, turns=plan.turns, insight=plan.insight, done=done)
+        finally:
+            await sandbox.aclose()
+        data.write_rows(path, [session.messages for session in played], plan.seed)
+
+
+ORDINARY = Lessons()
+
+
+def build(tasks_dir: Path, out: Path, plan: Plan, progress: Progress, lessons: Lessons = ORDINARY) -> dict[str, object]:
     """Builds TinyAgent into ``out``.
 
     Returns:
@@ -58,23 +99,22 @@ def build(tasks_dir: Path, out: Path, plan: Plan, progress: Progress) -> dict[st
     from verl_ext.gym.tasks import load_tasks
 
     tasks = list(load_tasks(tasks_dir).values())
-    train = data.train_tasks(tasks)
+    train = lessons.train_tasks(tasks)
     work = out / "build"
-    _start(work, out, plan, tasks_dir)
+    _start(work, out, {**asdict(plan), **lessons.inputs}, tasks_dir)
     pool = worked.programs(tasks, plan.seed, plan.programs)
 
     tokenizer, untrained = work / "tokenizer", work / "untrained"
     if not (untrained / "config.json").is_file():
         with progress("tokenizer and untrained model", None):
-            _new_model(train, pool, tokenizer, untrained, plan.seed)
+            _new_model(lessons, train, pool, tokenizer, untrained, plan.seed)
     repairs, sessions = work / "repairs.parquet", work / "sessions.parquet"
     if not repairs.is_file():
         with progress("worked repairs", len(pool)) as report:
-            found = worked.worked_repairs(pool, tasks, plan.seed, lambda count: report(count, ""))
-            data.write_rows(repairs, found, plan.seed)
+            lessons.write_repairs(repairs, pool, tasks, plan.seed, lambda count: report(count, ""))
     if not sessions.is_file():
         with progress("teacher sessions", plan.sessions) as report:
-            data.write_rows(sessions, [s.messages for s in _teach(train, plan, report)], plan.seed)
+            _teach(lessons, sessions, train, plan, tokenizer, report)
     model = untrained
     for phase, parquet in ((sft.REPAIRS, repairs), (sft.SESSIONS, sessions)):
         model = _train(phase, model, parquet, work, plan.seed, progress)
@@ -84,9 +124,9 @@ def build(tasks_dir: Path, out: Path, plan: Plan, progress: Progress) -> dict[st
     return json.loads((work / "summary.json").read_text())
 
 
-def _start(work: Path, out: Path, plan: Plan, tasks_dir: Path) -> None:
+def _start(work: Path, out: Path, plan: dict[str, object], tasks_dir: Path) -> None:
     path = tasks_dir / "tasks.jsonl" if tasks_dir.is_dir() else tasks_dir
-    inputs = {**asdict(plan), "tasks": hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()}
+    inputs = {**plan, "tasks": hashlib.blake2b(path.read_bytes(), digest_size=16).hexdigest()}
     stamp = work / "inputs.json"
     if not stamp.is_file() or json.loads(stamp.read_text()) != inputs:
         shutil.rmtree(work, ignore_errors=True)
@@ -95,23 +135,28 @@ def _start(work: Path, out: Path, plan: Plan, tasks_dir: Path) -> None:
         stamp.write_text(json.dumps(inputs, indent=2))
 
 
-def _new_model(train: Sequence[Task], pool: Sequence[Program], tokenizer_dir: Path, out: Path, seed: int) -> None:
+def _new_model(
+    lessons: Lessons, train: Sequence[Task], pool: Sequence[Program], tokenizer_dir: Path, out: Path, seed: int
+) -> None:
     from verl_ext.gym.prompts import numbered
     from verl_ext.tiny.model import new_model
-    from verl_ext.tiny.tokenizer import train_tokenizer
 
-    texts = [task.sources[task.editable[0]] for task in train] + [program.source for program in pool]
-    tokenizer = train_tokenizer(map(numbered, texts))
+    texts = [task.sources[path] for task in train for path in task.gold] + [program.source for program in pool]
+    tokenizer = lessons.tokenizer(map(numbered, texts))
     tokenizer.save_pretrained(tokenizer_dir)
     tokenizer.save_pretrained(out)
     new_model(tokenizer, seed).save_pretrained(out)
 
 
-def _teach(train: Sequence[Task], plan: Plan, report: Callable[[int, str], None]) -> list:
+def _teach(
+    lessons: Lessons,
+    path: Path,
+    train: Sequence[Task],
+    plan: Plan,
+    tokenizer: Path,
+    report: Callable[[int, str], None],
+) -> None:
     import asyncio
-
-    from verl_ext.sandbox import open_sandbox
-    from verl_ext.tiny.teacher import sessions
 
     # Every task as often as every other, in an order that mixes them.
     rounds = -(-plan.sessions // len(train))
@@ -124,14 +169,7 @@ def _teach(train: Sequence[Task], plan: Plan, report: Callable[[int, str], None]
         count += 1
         report(count, "")
 
-    async def run() -> list:
-        sandbox = await open_sandbox()
-        try:
-            return await sessions(pool, sandbox, seed=plan.seed, turns=plan.turns, insight=plan.insight, done=done)
-        finally:
-            await sandbox.aclose()
-
-    return asyncio.run(run())
+    asyncio.run(lessons.write_sessions(path, pool, plan, tokenizer, done))
 
 
 def _train(phase: sft.Phase, model: Path, parquet: Path, work: Path, seed: int, progress: Progress) -> Path:

@@ -21,7 +21,8 @@ from verl_ext.types import Action, Task
 if TYPE_CHECKING:
     from verl_ext.sandbox import Sandbox
 
-NEW_TOKENS = 12
+NEW_TOKENS = {"ops": 12, "ops_files": 32}
+"""Longest message by tool set."""
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
@@ -71,6 +72,7 @@ async def sample(
     *,
     turns: int,
     seed: int,
+    tools: str = "ops",
     temperature: float = 1.0,
     batch: int = 64,
     done: Callable[[int], None] = lambda count: None,
@@ -80,26 +82,26 @@ async def sample(
     found: list[Sampled] = []
     for start in range(0, len(tasks), batch):
         chunk = [Sampled(task, []) for task in tasks[start : start + batch]]
-        await _play(model, tokenizer, chunk, sandbox, turns, temperature)
+        await _play(model, tokenizer, chunk, sandbox, turns, tools, temperature)
         found += chunk
         done(len(chunk))
     return found
 
 
 async def _play(
-    model: Any, tokenizer: Any, chunk: list[Sampled], sandbox: Sandbox, turns: int, temperature: float
+    model: Any, tokenizer: Any, chunk: list[Sampled], sandbox: Sandbox, turns: int, tools: str, temperature: float
 ) -> None:
     live: list[tuple[Sampled, BugFixEnv]] = []
     finished: list[tuple[Sampled, BugFixEnv]] = []
     for session in chunk:
-        env = BugFixEnv(session.task, sandbox, "ops")
+        env = BugFixEnv(session.task, sandbox, tools)
         await env.reset()
         session.messages = list(env.prompt())
         live.append((session, env))
     for _ in range(turns):
         if not live:
             break
-        texts = generate(model, tokenizer, [session.messages for session, _ in live], temperature)
+        texts = generate(model, tokenizer, [s.messages for s, _ in live], temperature, NEW_TOKENS[tools])
         still = []
         for (session, env), text in zip(live, texts, strict=True):
             action = read_call(text)
@@ -121,7 +123,9 @@ async def _play(
         session.tokens = len(tokenizer.apply_chat_template(session.messages, return_dict=False))
 
 
-def generate(model: Any, tokenizer: Any, conversations: list[list[dict[str, str]]], temperature: float) -> list[str]:
+def generate(
+    model: Any, tokenizer: Any, conversations: list[list[dict[str, str]]], temperature: float, new_tokens: int
+) -> list[str]:
     """The next assistant message of each conversation, without its end of turn."""
     prompts = [
         tokenizer.apply_chat_template(messages, add_generation_prompt=True, return_dict=False)
@@ -138,7 +142,7 @@ def generate(model: Any, tokenizer: Any, conversations: list[list[dict[str, str]
             temperature=temperature,
             top_k=0,
             top_p=1.0,
-            max_new_tokens=NEW_TOKENS,
+            max_new_tokens=new_tokens,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,
         )

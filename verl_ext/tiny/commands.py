@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,6 +15,8 @@ from verl_ext.types import BadInput, Task
 
 DEFAULT_TASKS = "runs/tasks"
 DEFAULT_MODEL = "runs/tiny"
+LONG_TASKS = "runs/tasks-long"
+LONG_MODEL = "runs/tiny-long"
 _FOLDER = click.Path(path_type=Path)
 
 
@@ -23,19 +26,39 @@ def tiny() -> None:
 
 
 @tiny.command()
-@click.option("--tasks", "folder", type=_FOLDER, default=DEFAULT_TASKS, show_default=True, help="Built tasks.")
-@click.option("--out", type=_FOLDER, default=DEFAULT_MODEL, show_default=True, help="Hugging Face folder to write.")
+@click.option(
+    "--tasks",
+    "folder",
+    type=_FOLDER,
+    default=None,
+    help=f"Built tasks.  [default: {DEFAULT_TASKS}, with --long {LONG_TASKS}]",
+)
+@click.option(
+    "--out",
+    type=_FOLDER,
+    default=None,
+    help=f"Hugging Face folder to write.  [default: {DEFAULT_MODEL}, with --long {LONG_MODEL}]",
+)
+@click.option("--long", is_flag=True, help="For tasks of several files, in small contexts.")
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--programs", type=click.IntRange(32), default=None, help="Programs to break.  [default: 6000]")
-@click.option("--sessions", type=click.IntRange(32), default=None, help="Teacher sessions.  [default: 3500]")
-def build(folder: Path, out: Path, seed: int, programs: int | None, sessions: int | None) -> None:
+@click.option(
+    "--sessions", type=click.IntRange(32), default=None, help="Teacher sessions.  [default: 3500, with --long 3000]"
+)
+def build(
+    folder: Path | None, out: Path | None, long: bool, seed: int, programs: int | None, sessions: int | None
+) -> None:
     """Build TinyAgent; interrupted, call it again to go on with the stage that was cut."""
     _quiet()
-    from verl_ext.tiny.build import Plan
+    from verl_ext.tiny.build import ORDINARY, Plan
     from verl_ext.tiny.build import build as build_model
+    from verl_ext.tiny.long_build import PLAN, LongLessons
 
+    folder = folder or Path(LONG_TASKS if long else DEFAULT_TASKS)
+    out = out or Path(LONG_MODEL if long else DEFAULT_MODEL)
     given = {key: value for key, value in (("programs", programs), ("sessions", sessions)) if value is not None}
-    summary = build_model(folder, out, Plan(seed=seed, **given), bar)
+    plan = replace(PLAN if long else Plan(), seed=seed, **given)
+    summary = build_model(folder, out, plan, bar, LongLessons() if long else ORDINARY)
     click.echo(
         f"{out}: {summary['parameters']:,} parameters, vocabulary {summary['vocabulary']}; trained on "
         f"{summary['examples']:,} examples ({summary['training_tokens']:,} tokens) in {summary['sft_minutes']} minutes"
@@ -74,7 +97,7 @@ def teacher(folder: Path, split: str, sessions: int, turns: int | None, seed: in
 @click.option("--tasks", "folder", type=_FOLDER, default=DEFAULT_TASKS, show_default=True, help="Built tasks.")
 @click.option("--split", "splits", multiple=True, default=("val",), show_default=True, help="May come several times.")
 @click.option("--sessions", type=click.IntRange(1), default=200, show_default=True, help="About so many a split.")
-@click.option("--turns", type=click.IntRange(1), default=None, help="Turn limit.  [default: 6]")
+@click.option("--turns", type=click.IntRange(1), default=None, help="Turn limit.  [default: 6, for long tasks 14]")
 @click.option("--temperature", type=click.FloatRange(0.01), default=1.0, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--show", type=click.IntRange(0), default=0, help="Print so many sessions.")
@@ -93,6 +116,7 @@ def check(
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from verl_ext.tiny.check import sample
+    from verl_ext.tiny.long_teacher import TURNS as LONG_TURNS
     from verl_ext.tiny.teacher import TURNS
 
     if not (model / "config.json").is_file():
@@ -105,6 +129,7 @@ def check(
         async with _sandbox() as sandbox:
             for split, tasks in pools.items():
                 pool = _pool(tasks, sessions)
+                long = any(len(task.editable) > 1 for task in pool)
                 with bar(split, len(pool)) as report:
                     count = 0
 
@@ -118,8 +143,9 @@ def check(
                         tokenizer,
                         pool,
                         sandbox,
-                        turns=turns or TURNS,
+                        turns=turns or (LONG_TURNS if long else TURNS),
                         seed=seed,
+                        tools="ops_files" if long else "ops",
                         temperature=temperature,
                         done=done,
                     )

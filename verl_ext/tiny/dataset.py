@@ -10,6 +10,7 @@ once, which is several times faster, and the mask is read off the token ids.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -32,7 +33,15 @@ class SessionDataset(Dataset):
     ):
         files = [parquet_files] if isinstance(parquet_files, str) else list(parquet_files)
         self.tokenizer = tokenizer
-        self.messages = [row for file in files for row in pq.read_table(file)["messages"].to_pylist()]
+        tables = [pq.read_table(file) for file in files]
+        self.messages = [row for table in tables for row in table["messages"].to_pylist()]
+        # Of messages that a context begins with, the policy learns none: they are those of an earlier row.
+        self.learnt = [
+            [own for own, message in zip(marks, messages, strict=True) if message["role"] == "assistant"]
+            for table in tables
+            if "sampled" in table.column_names
+            for messages, marks in zip(table["messages"].to_pylist(), table["sampled"].to_pylist(), strict=True)
+        ]
         if max_samples > 0:
             self.messages = self.messages[:max_samples]
         self.assistant = tokenizer.convert_tokens_to_ids(ASSISTANT)
@@ -43,7 +52,8 @@ class SessionDataset(Dataset):
 
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         ids = self.tokenizer.apply_chat_template(self.messages[index], tokenize=True, return_dict=False)
-        mask = [1.0 if own else TEXT_WEIGHT for own in sampled(ids, self.assistant, self.end)]
+        learnt = self.learnt[index] if self.learnt else None
+        mask = [1.0 if own else TEXT_WEIGHT for own in sampled(ids, self.assistant, self.end, learnt)]
         # verl shifts the masks of a whole batch by one: a first token with weight would train its predecessor's row.
         mask[0] = 0.0
         return {
@@ -53,13 +63,20 @@ class SessionDataset(Dataset):
         }
 
 
-def sampled(ids: list[int], assistant: int, end: int) -> list[bool]:
-    """True for the tokens that a policy samples: after an assistant mark, through the end of turn."""
-    mask, inside = [], False
+def sampled(ids: list[int], assistant: int, end: int, learnt: Sequence[bool] | None = None) -> list[bool]:
+    """True for the tokens that a policy samples: after an assistant mark, through the end of turn.
+
+    Args:
+        ids: Of a conversation.
+        assistant, end: The marks.
+        learnt: For each assistant message whether it counts; None for all.
+    """
+    mask, inside, turn = [], False, 0
     for token in ids:
         mask.append(inside)
         if token == assistant:
-            inside = True
+            inside = learnt is None or learnt[turn]
+            turn += 1
         elif token == end:
             inside = False
     return mask

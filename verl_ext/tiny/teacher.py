@@ -62,7 +62,7 @@ class Session:
 
 def repairs(task: Task) -> list[tuple[int, str]]:
     """Menu edits that turn the task's source into its gold source, one being enough."""
-    (path,) = task.editable
+    (path,) = task.gold
     return repair_edits(task.sources[path], task.gold[path])
 
 
@@ -87,7 +87,7 @@ class WeakPolicy:
         self.habits = habits
         self.solutions = solutions
         self.insight = insight
-        self.tried: set[tuple[str, int, str]] = set()
+        self.tried: set[tuple[str, str, int, str]] = set()
         self.pending = False
 
     def __call__(self, env: BugFixEnv) -> Action:
@@ -104,14 +104,18 @@ class WeakPolicy:
             return Action("submit")
         return self.edit(env)
 
+    def path(self, env: BugFixEnv) -> str:
+        """The file that edits go to."""
+        (path,) = env.task.editable
+        return path
+
     def edit(self, env: BugFixEnv) -> Action:
         """A menu edit drawn at random, seldom one that was tried on this source before."""
-        rng, anchor = self.rng, env.anchor
-        (path,) = env.task.editable
+        rng, anchor, path = self.rng, env.anchor, self.path(env)
         untouched = anchor == digest(env.task.sources)
         edits = applicable(env.sources[path])
-        fresh = [edit for edit in edits if (anchor, *edit) not in self.tried]
-        repairs = [edit for edit in fresh if untouched and edit in self.solutions]
+        fresh = [edit for edit in edits if (anchor, path, *edit) not in self.tried]
+        repairs = [edit for edit in fresh if untouched and path in env.task.gold and edit in self.solutions]
         if repairs and rng.random() < self.insight:
             edits = repairs
         elif fresh and rng.random() >= self.habits.repeat:
@@ -119,7 +123,7 @@ class WeakPolicy:
         if not edits:
             return Action("submit" if untouched else "undo")
         line, op = rng.choice(edits)
-        self.tried.add((anchor, line, op))
+        self.tried.add((anchor, path, line, op))
         self.pending = True
         return Action("edit", {"line": line, "op": op})
 

@@ -11,7 +11,7 @@ import multiprocessing
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
 from verl_ext.gym.plan import wishes
@@ -25,6 +25,23 @@ from verl_ext.types import Case, Task
 
 Conversation = Sequence[dict[str, str]]
 """Messages as a chat template takes them."""
+
+
+@dataclass(frozen=True)
+class Repair:
+    """A program, its buggy text, and the menu edit that turns that into the program."""
+
+    program: Program
+    buggy: str
+    line: int
+    op: str
+
+    @property
+    def answer(self) -> str:
+        """What the environment answers to the edit."""
+        repaired = self.program.source.split("\n")[self.line - 1][:LINE_CHARS]
+        return f"{self.line}: {repaired}\nall {PUBLIC} passed"
+
 
 PROGRAMS = 6000
 """Generated programs, before those of evaluated tasks are left out; up to three bugs each."""
@@ -47,23 +64,31 @@ def programs(tasks: Iterable[Task], seed: int, count: int = PROGRAMS) -> list[Pr
 
 
 def worked_repairs(
-    pool: Sequence[Program], tasks: Iterable[Task], seed: int, report: Callable[[int], None] = lambda count: None
+    pool: Sequence[Program],
+    tasks: Iterable[Task],
+    seed: int,
+    report: Callable[[int], None] = lambda count: None,
+    written: Callable[[Repair], Conversation] | None = None,
 ) -> list[Conversation]:
-    """Conversations of two calls, the repair and ``submit``, in the order of ``pool``; deterministic by ``seed``.
+    """Conversations that end with the repair and ``submit``, in the order of ``pool``; deterministic by ``seed``.
 
     Args:
         pool: Programs to break; see :func:`programs`.
         tasks: The gym's. No buggy text of an evaluated one comes up.
         seed: Fixes which bugs are chosen.
         report: Told how many programs are done.
+        written: The conversation of a repair; :func:`conversation` by default.
     """
     evaluated = {text for task in tasks if task.split != "train" for text in task.sources.values()}
     # A program's input generator is a closure, which cannot go to another process and is not needed there.
     jobs = [(replace(program, inputs=_no_inputs), seed) for program in pool]
+    written = written or conversation
     found: list[Conversation] = []
     with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as workers:
-        for done, repaired in enumerate(workers.map(_repaired, jobs, chunksize=_CHUNK), 1):
-            found += [conversation for text, conversation in repaired if text not in evaluated]
+        for done, (program, repaired) in enumerate(
+            zip(pool, workers.map(_repaired, jobs, chunksize=_CHUNK), strict=True), 1
+        ):
+            found += [written(Repair(program, *one)) for one in repaired if one[0] not in evaluated]
             report(done)
     return found
 
@@ -72,20 +97,18 @@ def _no_inputs(rng: Random) -> Case:
     raise NotImplementedError
 
 
-def _repaired(job: tuple[Program, int]) -> list[tuple[str, Conversation]]:
+def _repaired(job: tuple[Program, int]) -> list[tuple[str, int, str]]:
     program, seed = job
     return [
-        (wish.mutant.source, _conversation(wish.mutant.source, program.source, *wish.repair))
-        for wish in wishes(Source(program, "train"), seed)
-        if wish.repair is not None
+        (wish.mutant.source, *wish.repair) for wish in wishes(Source(program, "train"), seed) if wish.repair is not None
     ]
 
 
-def _conversation(buggy: str, gold: str, line: int, op: str) -> Conversation:
-    repaired = gold.split("\n")[line - 1][:LINE_CHARS]
+def conversation(repair: Repair) -> Conversation:
+    """Two calls on the one file of an ordinary task."""
     return (
-        {"role": "user", "content": numbered(buggy)},
-        {"role": "assistant", "content": call_text("edit", {"line": line, "op": op})},
-        {"role": "tool", "content": f"{line}: {repaired}\nall {PUBLIC} passed"},
+        {"role": "user", "content": numbered(repair.buggy)},
+        {"role": "assistant", "content": call_text("edit", {"line": repair.line, "op": repair.op})},
+        {"role": "tool", "content": repair.answer},
         {"role": "assistant", "content": call_text("submit")},
     )

@@ -1,0 +1,61 @@
+"""What the TinyAgent of long tasks learns from: its stages are those of :mod:`verl_ext.tiny.build`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from verl_ext.gym.program import Program
+from verl_ext.tiny import data, worked
+from verl_ext.tiny.build import Lessons, Plan
+from verl_ext.tiny.long_teacher import TURNS
+from verl_ext.types import Task
+
+PLAN = Plan(sessions=3000, turns=TURNS)
+"""Some two million tokens of teacher sessions, since they are four times as long as those of ordinary tasks."""
+
+
+class LongLessons(Lessons):
+    """Repairs that begin with looking for the file, and sessions played under every context manager."""
+
+    inputs = MappingProxyType({"long": True})
+
+    def train_tasks(self, tasks: Iterable[Task]) -> list[Task]:
+        return data.train_tasks(tasks, long=True)
+
+    def tokenizer(self, texts: Iterable[str]) -> Any:
+        from verl_ext.tiny.long_tokenizer import train_long_tokenizer
+
+        return train_long_tokenizer(texts)
+
+    def write_repairs(
+        self, path: Path, pool: Sequence[Program], tasks: Sequence[Task], seed: int, report: Callable[[int], None]
+    ) -> None:
+        from verl_ext.tiny.long_worked import long_repair
+
+        data.write_rows(path, worked.worked_repairs(pool, tasks, seed, report, long_repair(pool, seed)), seed)
+
+    async def write_sessions(
+        self, path: Path, pool: Sequence[Task], plan: Plan, tokenizer: Path, done: Callable[[], None]
+    ) -> None:
+        """One row a segment; the policy learns each of its messages once, in the segment in which it wrote it."""
+        from transformers import AutoTokenizer
+
+        from verl_ext.sandbox import open_sandbox
+        from verl_ext.tiny.long_play import Measure
+        from verl_ext.tiny.long_teacher import sessions
+
+        measure = Measure(AutoTokenizer.from_pretrained(tokenizer))
+        sandbox = await open_sandbox()
+        try:
+            played = await sessions(
+                pool, sandbox, measure, seed=plan.seed, turns=plan.turns, insight=plan.insight, done=done
+            )
+        finally:
+            await sandbox.aclose()
+        segments = [segment for session in played for segment in session.segments]
+        data.write_rows(
+            path, [segment.messages for segment in segments], plan.seed, [segment.sampled for segment in segments]
+        )
