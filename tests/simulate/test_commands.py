@@ -27,7 +27,7 @@ def _json(capsys, path, *words):
 
 def test_three_ways_side_by_side(capsys, tmp_path):
     out = _call(capsys, *QUICK, "--plot", tmp_path / "sim.png")
-    assert all(text in out for text in ("sync", "one step", "fully async, eta 2", "speed-up", "trainer waits, %"))
+    assert all(text in out for text in ("sync", "one step", "async, eta 2", "speed-up", "trainer waits, %"))
     assert (tmp_path / "sim.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -37,8 +37,8 @@ def test_every_figure_in_json(capsys, tmp_path):
     assert [mode["label"] for mode in found["modes"]] == [
         "sync",
         "one step",
-        "fully async, eta 0",
-        "fully async, eta 1",
+        "async, eta 0",
+        "async, eta 1",
     ]
     assert [mode["speed_up"] for mode in found["modes"]] == pytest.approx([1, 2, 1, 2])
     assert found["modes"][1]["age"] == {"1": 9 * 4}
@@ -88,12 +88,14 @@ def test_settings_go_before_what_a_run_measured(capsys, tmp_path):
     assert _json(capsys, tmp_path / "s.json", "--run", dump, *given)["inputs"]["sessions"] == 6
 
 
-def test_saturation_takes_measured_seconds_for_shared_ones(capsys, tmp_path):
-    # 24 s of generation in 6.5 s: of 3.7 requests at a time. At a saturation of 1 the same batch takes as many tokens.
+def test_with_a_saturation_a_synchronous_step_still_waits_as_long_as_measured(capsys, tmp_path):
     run = _run(tmp_path / "run")
-    words = ["--run", run, "--batch", "3", "--mode", "sync", "--saturation", "1", "--after-s", "0"]
-    found = _json(capsys, tmp_path / "s.json", *words)
-    assert found["modes"][0]["generate"] * found["modes"][0]["step_s"] == pytest.approx(6.5)
+    for saturation in (1, 2, 100):
+        words = ["--run", run, "--mode", "sync", "--saturation", saturation, "--json", tmp_path / "s.json"]
+        _call(capsys, *words)
+        found = json.loads((tmp_path / "s.json").read_text())
+        assert found["modes"][0]["step_s"] == pytest.approx(10, rel=0.01)
+        assert (found["inputs"]["full_speed"] == 1) == (saturation == 100)
 
 
 def test_prediction_beside_measurement(capsys, tmp_path):

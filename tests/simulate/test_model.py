@@ -107,13 +107,12 @@ def test_an_interrupted_turn_goes_on_after_the_pause_with_the_new_weights():
     assert found.seconds == pytest.approx(4 + 2 * (1 + 3) + 3 + 1 + 3)
 
 
-def test_a_turn_sent_during_a_sync_has_the_new_version_alone():
-    # The tool answers at 4 s, in the sync of 3 to 5 s; the second turn is generated from 5 to 6 s.
-    found = play(OneStep(1), turns="2", turn_s="1", tool_s="3", train_s="1", sync_s="2", group=1, steps=3)
-    assert found.span == {1: 3}
-    found = play(AReaL(2, eta=1), turns="2", turn_s="1", tool_s="3", train_s="1", sync_s="2", group=1, steps=6)
-    assert set(found.age) <= {0, 1}
-    assert max(found.span) == 2
+def test_a_session_that_starts_during_a_sync_has_the_new_version_alone():
+    # With one slot each session starts when the one before gets its tool's answer: 0.75 s into a sync of 2 s.
+    times = {"turn_s": "0.25", "tool_s": "1", "train_s": "0.5", "sync_s": "2", "group": 1}
+    found = play(AReaL(1, eta=3), **times, slots=1)
+    assert found.span == {1: 12}
+    assert found.age == {0: 1, 1: 11}
 
 
 # AReaL's rule.

@@ -169,6 +169,7 @@ def _from_run(
     given: dict[str, Any], drawn: dict[str, Distribution], described: dict[str, Any]
 ) -> tuple[Workload, int, int]:
     from verl_ext.simulate import runs
+    from verl_ext.simulate.calibrate import full_speed
     from verl_ext.simulate.workload import Resampled, measured
 
     run = given["run"]
@@ -193,9 +194,8 @@ def _from_run(
         if "after_s" not in drawn:
             drawn["after_s"] = measured([runs.unseen_seconds(dump, steps)])
         if given["saturation"]:
-            # Measured seconds were those of requests that shared the speed already.
-            speed = min(1.0, given["saturation"] / runs.requests(dump, steps))
-    described |= {"run": str(run), "sessions": sum(map(len, dump.groups))}
+            speed = full_speed(dump, steps, given["saturation"], drawn["after_s"].mean)
+    described |= {"run": str(run), "sessions": sum(map(len, dump.groups)), "full_speed": speed}
     return Resampled(given["seed"], dump.groups, speed, drawn["after_s"]), dump.batch, dump.size
 
 
@@ -227,7 +227,7 @@ def _fully_async(given: dict[str, Any], eta: float) -> tuple[str, Any]:
         if eta != int(eta):
             raise BadInput(f"--eta {eta:g} must be a whole number; fractions are for --policy verl")
         order = given["order"] or "finished"
-        label = f"fully async, eta {eta:g}" + (", in order" if order == "submitted" else "")
+        label = f"async, eta {eta:g}" + (", in order" if order == "submitted" else "")
         return label, lambda batch: policies.AReaL(batch, eta=int(eta), order=order)
     settings = {
         "warmup": eta,

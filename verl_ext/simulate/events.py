@@ -52,10 +52,7 @@ class Shared:
 
     def finish(self) -> Then:
         """Take out the item that ends now."""
-        mark, _, then = heapq.heappop(self.items)
-        # To the mark exactly, so that rounding leaves no sliver of work; from zero when idle, so that it cannot grow.
-        self._done = max(self._done, mark) if self.items else 0.0
-        return then
+        return heapq.heappop(self.items)[2]
 
 
 class Events:

@@ -105,7 +105,8 @@ def _shares(histogram: Counter[int], shown: int = 8) -> str:
     parts = [f"{value}: {100 * histogram[value] / total:.1f}" for value in values[:shown]]
     rest = sum(histogram[value] for value in values[shown:])
     if rest:
-        parts.append(f"{values[shown]} to {values[-1]}: {100 * rest / total:.1f}")
+        last = "" if len(values) == shown + 1 else f" to {values[-1]}"
+        parts.append(f"{values[shown]}{last}: {100 * rest / total:.1f}")
     return ", ".join(parts)
 
 
@@ -179,7 +180,8 @@ def draw(rows: Sequence[Row], path: Path) -> None:
     rate.barh(at, [row.result.sessions_per_s for row in rows], color="#1f77b4")
     for i, speed_up in enumerate(speed_ups(rows)):
         if speed_up is not None:
-            rate.text(0, i, f" {speed_up:.2f} ×", va="center", color="white")
+            rate.text(rows[i].result.sessions_per_s, i, f" {speed_up:.2f} ×", va="center")
+    rate.margins(x=0.2)
     rate.set_yticks(at, labels)
     rate.set_xlabel("trained sessions a second")
 
@@ -195,7 +197,7 @@ def draw(rows: Sequence[Row], path: Path) -> None:
         [i + offset for i in at for offset in (-0.2, 0.2)], ["trainer", "rollout"] * len(rows), fontsize="small"
     )
     shares.set_xlabel("share of the time (%)")
-    shares.legend(fontsize="small")
+    shares.legend(fontsize="small", loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
 
     for row in rows:
         total = row.result.age.total()

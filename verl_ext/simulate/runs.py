@@ -222,15 +222,3 @@ def unseen_seconds(dump: Dump, steps: Sequence[StepSeconds]) -> float:
     """
     longest = {number: max(s.seconds for group in step for s in group) for number, step in dump.steps.items()}
     return median(max(0.0, s.wait - longest[s.number]) for s in steps if s.number in longest)
-
-
-def requests(dump: Dump, steps: Sequence[StepSeconds]) -> float:
-    """Mean number of requests under generation while a synchronous run generated.
-
-    Raises:
-        BadInput: No generation took time.
-    """
-    waited = math.fsum(seconds.wait for seconds in steps if seconds.number in dump.steps)
-    if waited <= 0:
-        raise BadInput("the run has no timing_s/gen, so that its concurrency is not known; leave --saturation out")
-    return math.fsum(math.fsum(session.turns) for group in dump.groups for session in group) / waited
