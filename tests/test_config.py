@@ -23,7 +23,7 @@ def test_defaults_and_overrides():
     ("ours", "says"),
     [
         ({"toools": "ops"}, "verl_ext.toools is not a setting; known are: tools"),
-        ({"tools": "vim"}, "verl_ext.tools='vim' is not one of ops, code"),
+        ({"tools": "vim"}, "verl_ext.tools='vim' is not one of ops, "),
         ({"truncated": "drop"}, "verl_ext.truncated='drop' is not one of mask, zero, score"),
         ({"wall_clock_s": 0}, "verl_ext.wall_clock_s=0 must be greater than 0"),
         ({"max_turn_tokens": -1}, "verl_ext.max_turn_tokens=-1 must not be negative"),
@@ -60,7 +60,13 @@ def recipe(**changes):
             },
             "reward": {"reward_manager": {"name": "verifier"}},
             "algorithm": {"adv_estimator": "grpo"},
-            "data": {"train_files": "nowhere/train.parquet", "val_files": [], "train_batch_size": 16},
+            "data": {
+                "train_files": "nowhere/train.parquet",
+                "val_files": [],
+                "train_batch_size": 16,
+                "max_prompt_length": 384,
+                "max_response_length": 256,
+            },
             "actor_rollout_ref": {
                 "model": {"path": "nowhere/model"},
                 "actor": {
@@ -79,6 +85,7 @@ def recipe(**changes):
                     "n_gpus_per_node": 1,
                     "checkpoint_engine": {"backend": "naive"},
                     "calculate_log_probs": True,
+                    "max_model_len": None,
                     "agent": {"default_agent_loop": "bugfix"},
                     "multi_turn": {"max_assistant_turns": 6},
                 },
@@ -110,8 +117,12 @@ def correction(**settings):
         ({"reward__reward_manager__name": "naive"}, "set reward.reward_manager.name=verifier"),
         ({"actor_rollout_ref__rollout__n": 1}, "use 2 or more"),
         ({"actor_rollout_ref__rollout__calculate_log_probs": False}, "set it to true"),
-        ({"trainer__v1__trainer_mode": "bugfix_separate_async"}, "checkpoint_engine.backend=nccl, or on CPU use"),
+        ({"trainer__v1__trainer_mode": "bugfix_separate_async"}, "checkpoint_engine.backend=nccl, or gloo on CPU"),
         (SEPARATE | {"actor_rollout_ref__rollout__nnodes": 0}, "rollout.nnodes=0: bugfix_separate_async has a rollout"),
+        (
+            SEPARATE | {"trainer__v1__sampler": {"max_off_policy_threshold": 1, "max_off_policy_strategy": "wait"}},
+            "batches ahead span 2 versions, and would be trained on all the same; set the threshold to 2 or more",
+        ),
         (SEPARATE | {"data__train_batch_size": 12}, "data.train_batch_size=12 must be trainer.v1.separate_async.param"),
         (GIGPO | {"algorithm__credit": 5}, "algorithm.credit=5 must hold settings"),
         ({"verl_ext": 5}, "verl_ext=5 must hold settings; known are: tools"),
@@ -125,6 +136,39 @@ def correction(**settings):
         (correction(rollout_is="foo"), "rollout_correction.rollout_is='foo' must be null, token or sequence"),
         (correction(rollout_rs="token_k1,foo", rollout_rs_threshold=1.0), "rollout_rs='foo' is not one of seq_max_k2"),
         (correction(rollout_rs="token_k1"), "rollout_rs=token_k1 needs algorithm.rollout_correction.rollout_rs_thr"),
+        (
+            correction(rollout_is="token", rollout_is_threshold=None),
+            "rollout_is=token needs algorithm.rollout_correctio",
+        ),
+        (
+            correction(rollout_is="token", rollout_is_threshold="5_0.5"),
+            "rollout_is_threshold='5_0.5': rollout_is_thresh",
+        ),
+        (
+            correction(rollout_is="token", rollout_is_threshold=-1),
+            "rollout_is_threshold=-1: rollout_is_threshold upper",
+        ),
+        (
+            correction(rollout_rs="seq_sum_k1", rollout_rs_threshold="1,2"),
+            "rollout_rs_threshold='1,2': rollout_rs_thres",
+        ),
+        (
+            correction(rollout_rs_threshold=1.0),
+            "rollout_rs_threshold=1.0 needs algorithm.rollout_correction.rollout_rs",
+        ),
+        (
+            correction(rollout_is_batch_normalize=True),
+            "rollout_is_batch_normalize=true needs algorithm.rollout_correct",
+        ),
+        (correction(loss_type="reinforce"), "loss_type=reinforce is read with bypass_mode=true only; remove it"),
+        (
+            correction(rollout_is="token") | {"actor_rollout_ref__rollout__calculate_log_probs": False},
+            "corrects by the sampler's log-probs, without which verl skips it",
+        ),
+        (
+            correction(bypass_mode=True, rollout_is="token") | BYPASS_LOSS,
+            "rollout_is=token with bypass_mode=true and loss_type=ppo_clip: that loss corrects by its own ratio",
+        ),
         (correction(bypass_mode=True), "bypass_mode=True with actor.policy_loss.loss_mode=vanilla: verl ignores"),
         (correction() | BYPASS_LOSS, "bypass_mode=False with actor.policy_loss.loss_mode=bypass_mode: verl ignores"),
         (correction(bypass_mode=True) | BYPASS_LOSS, "+actor_rollout_ref.actor.policy_loss.rollout_correction=$"),

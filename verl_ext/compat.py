@@ -29,6 +29,7 @@ def install(cpu: bool) -> None:
         )
         return
     when_imported("verl.utils.config")(_validate_our_config_first)
+    when_imported("verl.trainer.main_ppo")(_validate_before_legacy_runs)
     when_imported("verl.trainer.ppo.v1.trainer_separate_async")(_log_without_flush)
     if cpu:
         vllm_version_of_cpu_build()
@@ -36,17 +37,39 @@ def install(cpu: bool) -> None:
 
 
 def _validate_our_config_first(module: ModuleType) -> None:
-    """``verl.trainer.main_ppo`` calls verl's ``validate_config`` before Ray starts: ours runs first. (One-step-off's
-    ``main_ppo`` calls it inside Ray, ``fully_async_main`` never.)"""
+    """``verl.trainer.main_ppo`` calls verl's ``validate_config`` before Ray starts: ours runs first. One-step-off's
+    runner calls it too, inside Ray, when :func:`_validate_before_legacy_runs` has done it."""
     inner: Callable = module.validate_config
 
     def validate_config(config, *args, **kwargs):
-        from verl_ext.config import validate_or_exit
+        import ray
 
-        validate_or_exit(config)
+        from verl_ext.config import validate_or_exit
+        from verl_ext.legacy import entry_point, refuse_v1
+
+        if not entry_point(config):
+            validate_or_exit(config)
+        elif not ray.is_initialized():
+            validate_or_exit(config, refuse_v1)
         return inner(config, *args, **kwargs)
 
     module.validate_config = validate_config
+
+
+def _validate_before_legacy_runs(module: ModuleType) -> None:
+    """Both older entry points import ``run_ppo``, which starts Ray, and validate after that or never. Run as a program
+    (``python -m verl.trainer.main_ppo``) the module is not imported, and nothing changes."""
+    inner: Callable = module.run_ppo
+
+    def run_ppo(config, *args, **kwargs):
+        from verl_ext.config import validate_or_exit
+        from verl_ext.legacy import entry_point
+
+        if entry_point(config):
+            validate_or_exit(config)
+        return inner(config, *args, **kwargs)
+
+    module.run_ppo = run_ppo
 
 
 def _log_without_flush(module: ModuleType) -> None:

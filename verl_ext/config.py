@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -218,10 +218,10 @@ def validate(config: DictConfig) -> None:
 
     Runs for configurations that use our parts (agent loop ``bugfix``, an estimator of ours); others pass untouched.
     """
+    from verl_ext import legacy
     from verl_ext.trainer.settings import (
         ESTIMATORS,
         GROUP_RELATIVE,
-        TRAINERS,
         check_correction,
         check_segments,
         credit_settings,
@@ -235,13 +235,16 @@ def validate(config: DictConfig) -> None:
     if not bugfix and estimator not in ESTIMATORS:
         return
     parsed = parse(config)
-    if not config.trainer.use_v1:
-        raise BadInput("trainer.use_v1=false: verl_ext works with verl's V1 trainer only; set trainer.use_v1=true")
-    if (mode := config.trainer.v1.trainer_mode) not in TRAINERS:
-        lacks = f"turns for algorithm.adv_estimator={estimator}" if estimator in ESTIMATORS else "session metrics"
-        raise BadInput(f"trainer.v1.trainer_mode={mode} has no {lacks}; set it to {' or '.join(TRAINERS)}")
-    if TRAINERS[mode] == "separate_async":
-        _check_separate(config, mode)
+    if legacy.entry_point(config):
+        parts = {
+            f"algorithm.adv_estimator={estimator}": estimator in ESTIMATORS,
+            f"verl_ext.context.manager={parsed.context.manager}": parsed.context.manager != "none",
+            f"verl_ext.entropy.where={parsed.entropy.where}": parsed.entropy.where != "none",
+            f"verl_ext.session_dir={parsed.session_dir}": parsed.session_dir is not None,
+        }
+        legacy.check(config, parts)
+    else:
+        _check_v1(config, estimator)
     credit_settings(config.algorithm)
     check_entropy(parsed.entropy, config)
     check_context(parsed.context, config)
@@ -303,13 +306,29 @@ async def _try_sandbox(settings: SandboxConfig, private: list[str]) -> None:
         raise BadInput(f"verl_ext.sandbox: a policy's code could look up solutions: {leak}; see docs/sandbox.md, Leaks")
 
 
+def _check_v1(config: DictConfig, estimator: str) -> None:
+    """One of our V1 trainers, and what its mode needs."""
+    from verl_ext.trainer.settings import ESTIMATORS, TRAINERS
+    from verl_ext.trainer.staleness import check_staleness
+
+    if not config.trainer.use_v1:
+        raise BadInput("trainer.use_v1=false: verl_ext works with verl's V1 trainer only; set trainer.use_v1=true")
+    if (mode := config.trainer.v1.trainer_mode) not in TRAINERS:
+        lacks = f"turns for algorithm.adv_estimator={estimator}" if estimator in ESTIMATORS else "session metrics"
+        raise BadInput(f"trainer.v1.trainer_mode={mode} has no {lacks}; set it to {' or '.join(TRAINERS)}")
+    if TRAINERS[mode] == "separate_async":
+        _check_separate(config, mode)
+    if TRAINERS[mode] != "sync":
+        check_staleness(config, TRAINERS[mode])
+
+
 def _check_separate(config: DictConfig, mode: str) -> None:
     """What verl asserts in the trainer, after Ray has started."""
     rollout, actor = config.actor_rollout_ref.rollout, config.actor_rollout_ref.actor
     if rollout.checkpoint_engine.backend == "naive":
         raise BadInput(
             f"trainer.v1.trainer_mode={mode} sends weights to other processes, which checkpoint_engine.backend=naive "
-            "cannot; set actor_rollout_ref.rollout.checkpoint_engine.backend=nccl, or on CPU use bugfix_colocate_async"
+            "cannot; set actor_rollout_ref.rollout.checkpoint_engine.backend=nccl, or gloo on CPU"
         )
     for name in ("nnodes", "n_gpus_per_node"):
         if not rollout[name] > 0:
@@ -323,10 +342,10 @@ def _check_separate(config: DictConfig, mode: str) -> None:
         )
 
 
-def validate_or_exit(config: DictConfig) -> None:
-    """:func:`validate`, ending the process with one line on stderr and exit status 2 on bad input."""
+def validate_or_exit(config: DictConfig, check: Callable[[DictConfig], None] = validate) -> None:
+    """Run ``check``, ending the process with one line on stderr and exit status 2 on bad input."""
     try:
-        validate(config)
+        check(config)
     except BadInput as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         sys.exit(2)

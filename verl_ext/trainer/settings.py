@@ -88,16 +88,13 @@ def check_correction(config: DictConfig, bonus: bool) -> None:
     where, correction = "algorithm.rollout_correction", OmegaConf.select(config, "algorithm.rollout_correction")
     if correction is None:
         return
-    if (weights := correction.get("rollout_is")) not in (None, "token", "sequence"):
-        raise BadInput(f"{where}.rollout_is={weights!r} must be null, token or sequence")
-    if rejected := correction.get("rollout_rs"):
-        from verl.trainer.ppo.rollout_corr_helper import SUPPORTED_ROLLOUT_RS_OPTIONS as known
-
-        for option in map(str.strip, str(rejected).split(",")):
-            if option not in known:
-                raise BadInput(f"{where}.rollout_rs={option!r} is not one of {', '.join(sorted(known))}")
-        if correction.get("rollout_rs_threshold") is None:
-            raise BadInput(f"{where}.rollout_rs={rejected} needs {where}.rollout_rs_threshold")
+    weights, rejected = _check_weights_and_masks(where, correction)
+    sampled = OmegaConf.select(config, "actor_rollout_ref.rollout.calculate_log_probs")
+    if (weights or rejected) and sampled is False:
+        raise BadInput(
+            f"{where} corrects by the sampler's log-probs, without which verl skips it; set "
+            "actor_rollout_ref.rollout.calculate_log_probs=true"
+        )
     loss = config.actor_rollout_ref.actor.policy_loss
     if bypasses(config.algorithm) != (loss.loss_mode == "bypass_mode"):
         raise BadInput(
@@ -105,7 +102,14 @@ def check_correction(config: DictConfig, bonus: bool) -> None:
             "ignores the one without the other; set both (loss_mode=bypass_mode) or neither"
         )
     if not bypasses(config.algorithm):
+        if correction.get("loss_type", "ppo_clip") != "ppo_clip":
+            raise BadInput(f"{where}.loss_type={correction.loss_type} is read with bypass_mode=true only; remove it")
         return
+    if weights and correction.get("loss_type", "ppo_clip") == "ppo_clip":
+        raise BadInput(
+            f"{where}.rollout_is={weights} with bypass_mode=true and loss_type=ppo_clip: that loss corrects by its own "
+            "ratio, and verl ignores the weights; set rollout_is=null, loss_type=reinforce, or bypass_mode=false"
+        )
     if OmegaConf.select(loss, "rollout_correction.bypass_mode") is not True:
         raise BadInput(
             f"{where}.bypass_mode=true is applied in the loss, which reads it at another place; add "
@@ -116,6 +120,43 @@ def check_correction(config: DictConfig, bonus: bool) -> None:
             f"{where}.rollout_rs with bypass_mode=true rejects tokens inside verl's loss, where the entropy bonus "
             "cannot see it; set bypass_mode=false, or train without the bonus"
         )
+
+
+def _check_weights_and_masks(where: str, correction: DictConfig) -> tuple[str | None, str | None]:
+    """``rollout_is`` and ``rollout_rs`` with their thresholds, as verl reads them minutes later."""
+    weights, rejected = correction.get("rollout_is"), correction.get("rollout_rs")
+    if weights not in (None, "token", "sequence"):
+        raise BadInput(f"{where}.rollout_is={weights!r} must be null, token or sequence")
+    if weights is None and correction.get("rollout_is_batch_normalize"):
+        raise BadInput(f"{where}.rollout_is_batch_normalize=true needs {where}.rollout_is, token or sequence")
+    if not rejected and correction.get("rollout_rs_threshold") is not None:
+        raise BadInput(f"{where}.rollout_rs_threshold={correction.rollout_rs_threshold} needs {where}.rollout_rs")
+    if not weights and not rejected:
+        return weights, rejected
+    from verl.trainer.ppo import rollout_corr_helper as verls
+
+    options = [option.strip() for option in str(rejected or "").split(",") if option.strip()]
+    for option in options:
+        if option not in (known := verls.SUPPORTED_ROLLOUT_RS_OPTIONS):
+            raise BadInput(f"{where}.rollout_rs={option!r} is not one of {', '.join(sorted(known))}")
+    for name, value, wanted, parse in (
+        ("rollout_is", weights, 'e.g. 2.0, or "0.5_5.0" for a band', verls._parse_rollout_is_threshold),
+        (
+            "rollout_rs",
+            rejected,
+            "one for each option",
+            lambda given: verls._parse_rollout_rs_thresholds(options, given),
+        ),
+    ):
+        if not value:
+            continue
+        if (threshold := correction.get(f"{name}_threshold", 2.0 if name == "rollout_is" else None)) is None:
+            raise BadInput(f"{where}.{name}={value} needs {where}.{name}_threshold, {wanted}")
+        try:
+            parse(threshold)
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"{where}.{name}_threshold={threshold!r}: {error}") from None
+    return weights, rejected
 
 
 def check_segments(settings: ContextConfig, config: DictConfig) -> None:
