@@ -59,7 +59,7 @@ def test_without_synchronous_training_there_is_no_speed_up(capsys, tmp_path):
 def test_verls_settings(capsys, tmp_path):
     verl = ["--policy", "verl", "--eta", "1.5", "--threshold", "2", "--strategy", "wait", "--updates", "2"]
     found = _json(capsys, tmp_path / "sim.json", "--mode", "fully_async", *verl)
-    assert found["modes"][0]["label"] == "verl, 1.5 warm-up, wait at 2"
+    assert found["modes"][0]["label"] == "verl, 1.5 warm-up, wait at 2, 2 updates"
     out = _call(capsys, "--mode", "fully_async", "--policy", "verl", "--threshold", "1", "--eta", "2", *QUICK)
     assert "prompts dropped; a trained session is" in out
 
@@ -137,7 +137,10 @@ def test_prediction_beside_measurement(capsys, tmp_path):
             "one_step is not simulated; add --mode one_step",
         ),
         (["--compare", "sync=RUN", "--compare", "sync=RUN"], "--compare has sync twice"),
-        (["--turns", "1", "--turn-s", "0", "--tool-s", "0", "--train-s", "0", "--sync-s", "0"], "no time at all"),
+        (
+            ["--steps", "2", "--turns", "1", "--turn-s", "0", "--tool-s", "0", "--train-s", "0", "--sync-s", "0"],
+            "no time at all",
+        ),
     ],
 )
 def test_bad_input_is_one_line(capsys, tmp_path, words, says):

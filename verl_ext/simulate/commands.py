@@ -29,7 +29,7 @@ _DEFAULTS = {
 }
 _BATCH, _GROUP = 16, 8
 # Sessions from which on a bar is shown: the model plays thousands a second.
-_LONG = 20_000
+_LONG = 15_000
 _PATH = click.Path(path_type=Path)
 
 
@@ -160,8 +160,8 @@ def _inputs(given: dict[str, Any]) -> _Inputs:
         batch, group = _BATCH, _GROUP
     batch, group = given["batch"] or batch, given["group"] or group
     described |= {"batch": batch, "group": group, **{name: found.text for name, found in drawn.items()}}
-    names = ("steps", "slots", "saturation", "overlap_speed", "poll_s", "resume_s")
-    described |= {name: given[name] for name in names}
+    names = ("steps", "slots", "saturation", "overlap_speed", "poll_s", "resume_s", "policy", "order")
+    described |= {name: given[name] for name in (*names, "updates", "threshold", "strategy")}
     return _Inputs(workload, StepCosts(seed, drawn["train_s"], drawn["sync_s"]), batch, group, described)
 
 
@@ -238,6 +238,8 @@ def _fully_async(given: dict[str, Any], eta: float) -> tuple[str, Any]:
     label = f"verl, {eta:g} warm-up"
     if settings["threshold"]:
         label += f", {settings['strategy']} at {settings['threshold']}"
+    if settings["updates"] > 1:
+        label += f", {settings['updates']} updates"
     return label, lambda batch: policies.Verl(batch, **settings)
 
 
