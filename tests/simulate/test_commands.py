@@ -31,6 +31,11 @@ def test_three_ways_side_by_side(capsys, tmp_path):
     assert (tmp_path / "sim.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_folders_of_what_is_written_are_made(capsys, tmp_path):
+    _call(capsys, *QUICK, "--json", tmp_path / "a" / "s.json", "--plot", tmp_path / "b" / "s.png")
+    assert (tmp_path / "a" / "s.json").exists() and (tmp_path / "b" / "s.png").exists()
+
+
 def test_every_figure_in_json(capsys, tmp_path):
     fixed = ["--turns", "2", "--turn-s", "2", "--tool-s", "1", "--train-s", "6", "--sync-s", "0"]
     found = _json(capsys, tmp_path / "sim.json", *fixed, "--eta", "0", "--eta", "1")
@@ -116,6 +121,10 @@ def test_prediction_beside_measurement(capsys, tmp_path):
     ("words", "says"),
     [
         (["--turn-s", "fast"], "'fast' is no distribution; write a number, uniform:LOW:HIGH"),
+        (["--eta", "inf"], "--eta must be finite"),
+        (["--saturation", "nan"], "--saturation must be finite"),
+        (["--resume-s", "inf"], "--resume-s must be finite"),
+        (["--json", "RUN"], "is a directory"),
         (["--skip", "50"], "--skip 50 leaves none of the 50 steps"),
         (["--eta", "0.5"], "--eta 0.5 must be a whole number"),
         (["--threshold", "2"], "--threshold is a setting of fully_async with --policy verl"),

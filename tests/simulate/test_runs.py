@@ -124,6 +124,24 @@ def test_ages_are_read_where_they_are_logged(tmp_path):
     assert not runs.synchronous([step])
 
 
+def test_seconds_that_cannot_be_are_refused(tmp_path):
+    for bad in ("-1", "NaN", '"long"', "null"):
+        write_metrics(tmp_path / "metrics.jsonl", steps=2)
+        text = (tmp_path / "metrics.jsonl").read_text()
+        (tmp_path / "metrics.jsonl").write_text(text.replace('"timing_s/gen": 6.5', f'"timing_s/gen": {bad}'))
+        with pytest.raises(BadInput, match="step 2 has seconds that cannot be"):
+            runs.read_steps(tmp_path)
+
+
+def test_files_of_another_kind_are_refused_in_one_line(tmp_path):
+    for name in ("1.jsonl", "weights.bin"):
+        (tmp_path / name).write_bytes(b"\x80\xff\x00 no text\n" * 20)
+        for read in (runs.read_dump, runs.read_steps):
+            with pytest.raises(BadInput) as error:
+                read(tmp_path / name)
+            assert "\n" not in str(error.value)
+
+
 def test_metrics_that_are_none_are_refused(tmp_path):
     with pytest.raises(BadInput, match="does not exist"):
         runs.read_steps(tmp_path / "nowhere")

@@ -31,6 +31,7 @@ _BATCH, _GROUP = 16, 8
 # Sessions from which on a bar is shown: the model plays thousands a second.
 _LONG = 15_000
 _PATH = click.Path(path_type=Path)
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def _spec(option: str, text: str) -> Any:
@@ -87,8 +88,8 @@ def _spec(option: str, text: str) -> Any:
 @click.option(
     "--compare", multiple=True, metavar="MODE=RUN", help="Set measured steps beside the prediction; repeatable."
 )
-@click.option("--json", "json_file", type=_PATH, help="Write every figure here.")
-@click.option("--plot", type=_PATH, help="Write a PNG here.")
+@click.option("--json", "json_file", type=_FILE, help="Write every figure here.")
+@click.option("--plot", type=_FILE, help="Write a PNG here.")
 def simulate(**given: Any) -> None:
     """Predict throughput, idle shares and ages of synchronous, one-step and fully asynchronous training.
 
@@ -100,6 +101,10 @@ def simulate(**given: Any) -> None:
 
     from verl_ext.simulate import report
 
+    numbers = {name: [given[name]] for name in ("saturation", "overlap_speed", "poll_s", "resume_s")}
+    for name, values in {"eta": given["etas"], **numbers}.items():
+        if not all(value is None or math.isfinite(value) for value in values):
+            raise BadInput(f"--{name.replace('_', '-')} must be finite")
     measured = _compared(given["compare"])
     policies = _policies(given)
     for mode in measured:
@@ -119,8 +124,10 @@ def simulate(**given: Any) -> None:
         _print(console, report.comparison(rows, measured))
     if given["json_file"]:
         found = report.as_json(rows, {**inputs.described, "skip": skip, "seed": given["seed"]}, measured)
+        given["json_file"].parent.mkdir(parents=True, exist_ok=True)
         given["json_file"].write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     if given["plot"]:
+        given["plot"].parent.mkdir(parents=True, exist_ok=True)
         report.draw(rows, given["plot"])
 
 

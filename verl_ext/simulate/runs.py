@@ -118,7 +118,7 @@ def _is_dump(path: Path) -> bool:
 
 def _read_step(path: Path) -> list[list[Session]]:
     rows: dict[tuple[str, str], dict[str, Any]] = {}
-    with path.open(encoding="utf-8") as file:
+    with path.open(encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             try:
                 row = json.loads(line)
@@ -163,7 +163,7 @@ def read_steps(run: Path) -> list[StepSeconds]:
     steps: list[StepSeconds] = []
     for attempt in attempts:
         timed = [(number, values) for number, values in sorted(attempt.items()) if "timing_s/step" in values]
-        steps += [_seconds(number, values) for number, values in timed[1:]]
+        steps += [_seconds(run, number, values) for number, values in timed[1:]]
     if not steps:
         raise BadInput(f"{run} has no timing_s/step after a first step; train with trainer.logger=[console,file]")
     return steps
@@ -181,7 +181,7 @@ def _metrics_files(run: Path) -> list[Path]:
 
 def _read_metrics(path: Path) -> dict[int, Mapping[str, float]]:
     steps: dict[int, dict[str, float]] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             record = json.loads(line)
             steps.setdefault(record["step"], {}).update(record["data"])
@@ -196,12 +196,16 @@ def _read_events(run: Path) -> Mapping[int, Mapping[str, float]]:
     return read_run(run)
 
 
-def _seconds(number: int, values: Mapping[str, float]) -> StepSeconds:
+def _seconds(run: Path, number: int, values: Mapping[str, Any]) -> StepSeconds:
+    found = [values.get(f"timing_s/{name}", 0.0) for name in ("step", "gen", "update_weights")]
+    if not all(isinstance(value, int | float) and math.isfinite(value) and value >= 0 for value in found):
+        raise BadInput(f"{run}: step {number} has seconds that cannot be: {found}")
+    step, wait, sync = map(float, found)
     return StepSeconds(
         number=number,
-        step=float(values["timing_s/step"]),
-        wait=float(values.get("timing_s/gen", 0.0)),
-        sync=float(values.get("timing_s/update_weights", 0.0)),
+        step=step,
+        wait=wait,
+        sync=sync,
         age_mean=values.get(f"{_AGE}mean"),
         age_max=values.get(f"{_AGE}max"),
         span_mean=values.get(_SPAN),
