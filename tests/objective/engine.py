@@ -4,6 +4,7 @@
 is replaced: the sum of tokens over the ranks, and the averaging of gradients that FSDP does after the backward pass.
 """
 
+import itertools
 from functools import partial
 from types import SimpleNamespace
 from unittest import mock
@@ -88,6 +89,45 @@ def batch(masks, model, seed=0, prompt=3, **columns):
         "advantages": jagged([torch.randn(len(m), generator=make, dtype=torch.float64) for m in masks], torch.float64),
     }
     return TensorDict({**data, **columns}, batch_size=len(masks))
+
+
+PER_TOKEN = ("response_mask", "loss_mask", "old_log_probs", "advantages", "ref_log_prob", "rollout_is_weights")
+
+
+def segments(data, cuts, padding=0):
+    """The sessions of a batch cut into rows: a segment's prompt is the end of what came before it.
+
+    Args:
+        data: One row a session, as of :func:`batch`.
+        cuts: For each session the places in its response where another row begins.
+        padding: Rows of padding after the others.
+
+    Returns:
+        The rows, and the session of each as a number; padding has numbers of its own.
+    """
+    names = [name for name in PER_TOKEN if name in data]
+    columns = {name: [] for name in ("prompts", "responses", "input_ids", "position_ids", *names)}
+    owner = []
+    for session, places in enumerate(cuts):
+        prompt, whole = len(data["prompts"][session]), data["input_ids"][session]
+        edges = [0, *places, len(data["responses"][session])]
+        for begin, end in itertools.pairwise(edges):
+            at = slice(begin, prompt + end)  # as many tokens of prompt as the session has, whose positions stay
+            columns["prompts"].append(whole[begin : prompt + begin])
+            columns["responses"].append(whole[prompt + begin : prompt + end])
+            columns["input_ids"].append(whole[at])
+            columns["position_ids"].append(torch.arange(len(whole))[at])
+            for name in names:
+                columns[name].append(data[name][session][begin:end])
+            owner.append(session)
+    for number in range(padding):
+        for name, column in columns.items():
+            like = column[0]
+            length = {"prompts": 3, "input_ids": 4, "position_ids": 4}.get(name, 1)
+            column.append(torch.zeros(length, dtype=like.dtype))
+        owner.append(len(cuts) + number)
+    nested = {name: torch.nested.as_nested_tensor(rows, layout=torch.jagged) for name, rows in columns.items()}
+    return TensorDict(nested, batch_size=len(owner)), torch.tensor(owner)
 
 
 def mini_batch_gradient(model, loss_fn, data, *, ranks=1, remove_padding=True, global_batch_size=None, **split):
