@@ -43,7 +43,7 @@ def tiny() -> None:
 @click.option("--seed", type=int, default=0, show_default=True)
 @click.option("--programs", type=click.IntRange(32), default=None, help="Programs to break.  [default: 6000]")
 @click.option(
-    "--sessions", type=click.IntRange(32), default=None, help="Teacher sessions.  [default: 3500, with --long 3000]"
+    "--sessions", type=click.IntRange(32), default=None, help="Teacher sessions.  [default: 3500, with --long 2400]"
 )
 def build(
     folder: Path | None, out: Path | None, long: bool, seed: int, programs: int | None, sessions: int | None

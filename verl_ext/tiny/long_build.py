@@ -13,8 +13,8 @@ from verl_ext.tiny.build import Lessons, Plan
 from verl_ext.tiny.long_teacher import TURNS
 from verl_ext.types import Task
 
-PLAN = Plan(sessions=3000, turns=TURNS)
-"""Some two million tokens of teacher sessions, since they are four times as long as those of ordinary tasks."""
+PLAN = Plan(sessions=2400, turns=TURNS)
+"""Fewer teacher sessions than for ordinary tasks, since they are three times as long."""
 
 
 class LongLessons(Lessons):

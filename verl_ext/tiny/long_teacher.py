@@ -71,7 +71,7 @@ class LongPolicy(WeakPolicy):
     ):
         super().__init__(rng, Habits(look_first=0.0, give_up=0.05), solutions, insight)
         self.long = long_habits
-        self.number = 0
+        self.number = self.viewed = 0
         self.lines: dict[int, list[int]] = {}
         self.shown: dict[int, str] = {}
         self.viewing = False
@@ -102,10 +102,11 @@ class LongPolicy(WeakPolicy):
         astray = self.number and self.path(env) not in env.task.gold
         if not self.number or (astray and not context.branching and self.misses > 1 and rng.random() < habits.leave):
             return self._look(env, context, messages)
-        if not self._visible(messages):
+        if self.viewed != self.number or not self._visible(messages):
             if not context.branching and rng.random() < 1 - habits.follow:
                 return self._look(env, context, messages)
-            return self._view(context, self.number) if rng.random() < habits.again else super().__call__(env)
+            if self.viewed != self.number or rng.random() < habits.again:
+                return self._view(context, self.number)
         return self._edit(env, context)
 
     def _edit(self, env: BugFixEnv, context: Context) -> Action:
@@ -124,9 +125,9 @@ class LongPolicy(WeakPolicy):
         told = any(message["role"] == "tool" and f"\n{failing}" in message["content"] for message in messages)
         if not told and rng.random() < self.long.look:
             return Action("run_tests")
-        target = files.index(f"{env.task.public.module}.py") + 1
-        others = [n for n in range(1, len(files) + 1) if n != target]
-        return self._view(context, target if told and rng.random() < self.long.follow else rng.choice(others))
+        numbers, target = range(1, len(files) + 1), files.index(f"{env.task.public.module}.py") + 1
+        follows = told and rng.random() < self.long.follow
+        return self._view(context, target if follows else rng.choice([n for n in numbers if not told or n != target]))
 
     def _view(self, context: Context, number: int) -> Action:
         self.number, self.misses = number, 0
@@ -134,7 +135,7 @@ class LongPolicy(WeakPolicy):
         if free and self.rng.random() < self.long.branch:
             self.patience = self.rng.randint(*self.long.patience)
             return Action("branch", {"goal": f"file {number}"})
-        self.viewing = True
+        self.viewing, self.viewed = True, number
         return Action("view", {"file": number})
 
     def _visible(self, messages: Sequence[Message]) -> bool:
