@@ -208,6 +208,13 @@ async def test_the_sandbox_is_asked_once_for_the_same_names(sandbox):
     assert counting.asked == 1
     await leaks.check(named("other_name"), counting)
     assert counting.asked == 2
+    both = dataclasses.replace(
+        TASK, sources={**TASK.sources, "other_name.py": ""}, editable=("solution.py", "other_name.py")
+    )
+    await leaks.check(both, counting)
+    assert counting.asked == 2, "both names were found clean"
+    await leaks.check(both, counting, ("/data/my/rows.parquet",))
+    assert counting.asked == 3, "with other private files nothing is known"
 
 
 async def test_a_look_that_fails_is_not_remembered(sandbox, monkeypatch):
