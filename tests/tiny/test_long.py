@@ -28,6 +28,8 @@ from verl_ext.tiny.tokenizer import PARSER, call_text, fixed_tokens
 from verl_ext.types import Action, BadInput
 
 TASKS = lengthen(POOL, 0)
+SMALL = 190, 260
+"""Budgets that sessions on three lines of code outgrow."""
 CALLS = [
     *(("view", {"file": number}) for number in range(1, TOP_FILE + 1)),
     ("note", {"text": "file 2 tried 3 15"}),
@@ -60,7 +62,7 @@ async def sandbox():
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def played(sandbox, measure) -> list[Played]:
-    return await sessions(TASKS * 12, sandbox, measure, seed=0, insight=0.1, turns=20)
+    return await sessions(TASKS * 4, sandbox, measure, seed=0, insight=0.0, budgets=SMALL)
 
 
 def pieces(tokenizer, text: str) -> list[str]:
@@ -189,9 +191,9 @@ async def test_asked_for_a_note_the_teacher_writes_one(played):
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_sessions_depend_on_the_seed_alone(sandbox, measure, played):
-    again = await sessions(TASKS * 12, sandbox, measure, seed=0, insight=0.1, turns=20, parallel=3)
-    assert again == played
-    assert await sessions(TASKS, sandbox, measure, seed=1, insight=0.1, turns=20) != played[: len(TASKS)]
+    again = await sessions(TASKS, sandbox, measure, seed=0, insight=0.0, budgets=SMALL, parallel=3)
+    assert again == played[: len(TASKS)]
+    assert await sessions(TASKS, sandbox, measure, seed=1, insight=0.0, budgets=SMALL) != played[: len(TASKS)]
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -159,6 +159,7 @@ async def sessions(
     managers: Sequence[str] = tuple(MANAGERS),
     insight: float = INSIGHT,
     turns: int = TURNS,
+    budgets: tuple[int, int] = BUDGETS,
     judge: bool = False,
     parallel: int = 16,
     done: Callable[[], None] = lambda: None,
@@ -173,6 +174,7 @@ async def sessions(
         managers: Those to draw from, by the shares of :data:`MANAGERS`.
         insight: Chance that an edit is the repair, where one menu edit is.
         turns: Turn limit.
+        budgets: The smallest and the largest that are drawn.
         judge: Run the hidden tests at the end.
         parallel: Sessions at one time.
         done: Called after each session.
@@ -187,7 +189,7 @@ async def sessions(
             for attempt in range(2):
                 rng = random.Random(f"{seed}/long/{index}/{task.task_id}")
                 (chosen,) = rng.choices(managers, [MANAGERS[name] for name in managers])
-                budget = WIDE if chosen == "none" else rng.randint(*BUDGETS)
+                budget = WIDE if chosen == "none" else rng.randint(*budgets)
                 settings = ContextConfig(manager=chosen, budget=budget)
                 policy = LongPolicy(rng, repairs(task) if insight else (), insight)
                 try:
