@@ -319,13 +319,12 @@ def test_metric_is_the_bonus_of_the_mini_batch_whatever_the_split(model):
             assert Metric.aggregate_dp(by_rank) == pytest.approx(without - with_bonus, rel=1e-5)
 
 
-def test_a_loss_reaches_the_workers():
-    """Ray pickles it; and the columns may come padded, where every row has the same length."""
+def test_a_loss_can_be_sent_to_the_workers():
     fn = pickle.loads(pickle.dumps(loss_fn("token-mean")))
     assert fn.args[0].args[0] == actor("token-mean")
 
 
-def test_rows_of_one_length_come_as_a_padded_column(model):
+def test_padded_columns_weigh_as_nested_ones(model):
     masks = [[1, 0, 1], [1, 1, 1]]
     data = weigh(a_batch(model, masks), "token-mean")
     expected, loss, _ = mini_batch_gradient(model, loss_fn("token-mean", **TERMS), data, **ONE)

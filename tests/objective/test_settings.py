@@ -99,7 +99,6 @@ def test_recipes_and_what_their_documentation_overrides(recipe, overrides, where
         (AFTER, ["calculate_entropy=false"], "set actor_rollout_ref.actor.calculate_entropy=true"),
         ({**AFTER, "where": "uniform"}, ["entropy_coeff=0.01"], "are one bonus twice; set entropy_coeff=0"),
         (AFTER, ["loss_agg_mode=seq-mean-token-sum-norm"], "set loss_scale_factor"),
-        (AFTER, ["shuffle=true", "ppo_epochs=2"], "ppo_epochs=2; set shuffle=false, or match=none"),
     ],
 )
 def test_combinations_that_cannot_work(settings, overrides, says):
@@ -127,10 +126,8 @@ def test_chunked_entropy_has_no_gradient_in_megatron():
         (AFTER, []),
         (AFTER, ["calculate_entropy=false", "entropy_coeff=0.01"]),  # verl computes it for either
         (AFTER, ["loss_agg_mode=seq-mean-token-sum-norm", "loss_scale_factor=100"]),
-        (AFTER, ["shuffle=true"]),
+        (AFTER, ["shuffle=true", "ppo_epochs=2"]),
         ({**AFTER, "coeff": 0.0, "decay_steps": 5, "end_coeff": 0.1}, []),  # a bonus that sets in
-        ({**AFTER, "match": "none"}, ["shuffle=true", "ppo_epochs=2"]),
-        ({**AFTER, "where": "uniform"}, ["shuffle=true", "ppo_epochs=2"]),
         ({"where": "none"}, ["calculate_entropy=false"]),
     ],
 )

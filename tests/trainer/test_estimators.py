@@ -8,17 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from omegaconf import OmegaConf
 
 pytest.importorskip("verl")
-from transfer_queue import KVBatchMeta
-from verl.trainer.ppo.core_algos import FixedKLController, get_adv_estimator_fn
-from verl.trainer.ppo.v1 import trainer_base
+from verl.trainer.ppo.core_algos import get_adv_estimator_fn
 
-from tests.trainer.samples import Rows, row
-from verl_ext.trainer import mixin
-from verl_ext.trainer.settings import credit_settings
-from verl_ext.trainer.sync import BugFixTrainerSync
+from tests.trainer.samples import Rows, advantages, row
 from verl_ext.types import BadInput
 
 
@@ -32,23 +26,6 @@ def rows() -> Rows:
             "h_0_0": row("h", 1.0, [(0, 1)], "a"),
         }
     )
-
-
-def advantages(store: Rows, monkeypatch, **algorithm) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """What the trainer writes for each row, rounded, and its metrics."""
-    monkeypatch.setattr(trainer_base, "tq", store)
-    monkeypatch.setattr(mixin, "tq", store)
-    trainer = BugFixTrainerSync.__new__(BugFixTrainerSync)
-    base = {"adv_estimator": "gigpo", "gamma": 1.0, "lam": 1.0, "use_kl_in_reward": False}
-    trainer.config = OmegaConf.create(
-        {"algorithm": base | algorithm, "actor_rollout_ref": {"rollout": {"n": 2}}}, flags={"allow_objects": True}
-    )
-    trainer.kl_ctrl_in_reward = FixedKLController(0.1)
-    trainer.credit = credit_settings(trainer.config.algorithm)
-    batch = KVBatchMeta(partition_id="train", keys=list(store), tags=[fields["tag"] for fields in store.values()])
-    metrics: dict[str, float] = {}
-    trainer._compute_advantage(batch, metrics)
-    return {key: [round(value, 6) for value in fields["advantages"].tolist()] for key, fields in store.items()}, metrics
 
 
 CREDIT = {"gamma": 0.5, "episode_norm": "mean", "step_norm": "mean"}

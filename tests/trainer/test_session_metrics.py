@@ -2,7 +2,13 @@
 
 import pytest
 
-from verl_ext.trainer.metrics import lone_rows, session_metrics, step_group_metrics, whole_sessions
+from verl_ext.trainer.metrics import (
+    lone_rows,
+    segment_metrics,
+    session_metrics,
+    step_group_metrics,
+    whole_sessions,
+)
 from verl_ext.trainer.turns import Row
 
 
@@ -80,3 +86,31 @@ def test_a_session_of_several_rows_counts_once():
     assert (first, second) == (0, 2)  # the row with the session's last turns
     assert whole["session"]["turns"] == [one, two, three] and whole["session"]["stop"] == "submitted"
     assert other["session"]["turns"] == [one]
+
+
+def test_reward_a_session_and_reward_a_row_have_names_of_their_own():
+    """A winner in three rows beside a loser in one: verl's mean over rows says 0.75."""
+    rows = [Row(key, ()) for key in ("g_0_2", "g_0_0", "g_1_0", "g_0_1")]
+    found = segment_metrics(rows, [1.0, 1.0, 0.0, 1.0], [50, 80, 40, 30], [4, 5, 6, 1], padding=1)
+    assert found == {
+        "session/score": 0.5,
+        "row/score": 0.75,
+        "session/context_tokens": (80 + 40) / 2,
+        "segments/per_session": 2.0,
+        "segments/rows": 4.0,
+        "segments/padding_share": 0.2,
+        "segments/tokens_trained": 8.0,
+    }
+
+
+def test_a_session_has_the_score_of_its_last_segment():
+    rows = [Row(key, ()) for key in ("g_0_0", "g_0_1")]
+    assert segment_metrics(rows, [0.0, 1.0], [1, 1], [1, 1], padding=0)["session/score"] == 1.0
+
+
+def test_process_terms_are_summed_over_a_session_and_averaged_over_sessions():
+    charged = [{"charges": {"failed_call": 0.1}}, {"charges": {"failed_call": 0.1, "main_tokens": 0.03}}, {}]
+    rows = [Row("g_0_0", tuple(charged[:1])), Row("g_0_1", tuple(charged[1:])), Row("g_1_0", ({"charges": {}},))]
+    found = segment_metrics(rows, [0.0] * 3, [1] * 3, [1] * 3, padding=0)
+    assert found["process/failed_call"] == pytest.approx(0.1)
+    assert found["process/main_tokens"] == pytest.approx(0.015)

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_ext.credit import gigpo
@@ -45,6 +45,11 @@ def test_a_turn_earns_its_tokens_rewards_and_what_its_record_says():
     table = turn_table(ROWS, kl, verdicts)
     assert table.sessions == [("g", "0"), ("g", "1")]
     assert table.reward_T == pytest.approx([-0.2, 0.4, 0.8])
+
+
+def test_fractional_rewards_of_turns_survive_verdicts_that_are_integers():
+    verdicts = torch.tensor([[0, 0, 0, 0, 1, 0], [0] * 6, [0, 0, 1, 0, 0, 0]])
+    assert turn_table(ROWS, verdicts, verdicts).reward_T.tolist() == [0, 0.5, 1]
 
 
 def test_a_verdict_counts_once_in_a_session_of_several_rows():
@@ -91,6 +96,7 @@ def test_a_turn_after_the_response_names_session_and_turn():
         place(rows, np.zeros(2), MASK[:1])
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_cutting_sessions_into_rows_changes_no_advantage(data):
     """The same sessions as one row each and as several, with process rewards and a KL penalty in the token rewards."""

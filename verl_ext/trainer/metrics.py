@@ -75,6 +75,46 @@ def whole_sessions(rows: Sequence[Row], extra_fields: Sequence[Mapping[str, Any]
     return whole
 
 
+def segment_metrics(
+    rows: Sequence[Row], scores: Sequence[float], lengths: Sequence[int], trained: Sequence[int], padding: int
+) -> dict[str, float]:
+    """What sessions of several rows come to: means over sessions, beside verl's own means over rows.
+
+    Args:
+        rows: Of a batch, without padding.
+        scores: Reward of each row; verl copies a session's to all of its rows.
+        lengths: Tokens of each row, prompt and response.
+        trained: Tokens in the loss of each row.
+        padding: Rows of padding in the batch.
+
+    Returns:
+        ``session/score`` and ``row/score``: the reward, each session counted once or each row (what verl calls
+        ``critic/score/mean``); ``session/context_tokens``: the longest context of a session; ``segments/*``: rows a
+        session, rows, share of padding among all rows, trained tokens a session; ``process/<name>``: what a process
+        term took off a session.
+    """
+    last: dict[tuple[str, str], int] = {}
+    longest: dict[tuple[str, str], int] = {}
+    charges: Counter[str] = Counter()
+    for i, row in enumerate(rows):
+        if row.session not in last or rows[last[row.session]].segment < row.segment:
+            last[row.session] = i
+        longest[row.session] = max(longest.get(row.session, 0), lengths[i])
+        for turn in row.turns:
+            charges.update(turn.get("charges") or {})
+    metrics = {
+        "session/score": np.mean([scores[i] for i in last.values()]),
+        "row/score": np.mean(scores),
+        "session/context_tokens": np.mean(list(longest.values())),
+        "segments/per_session": len(rows) / len(last),
+        "segments/rows": len(rows),
+        "segments/padding_share": padding / (len(rows) + padding),
+        "segments/tokens_trained": sum(trained) / len(last),
+    }
+    metrics |= {f"process/{name}": amount / len(last) for name, amount in sorted(charges.items())}
+    return {key: float(value) for key, value in metrics.items()}
+
+
 def lone_rows(keys: Sequence[str], padding: Sequence[bool]) -> tuple[list[str], float]:
     """Keys of the real rows whose group has no other session, and the share of groups that are so."""
     rows: dict[str, list[str]] = {}

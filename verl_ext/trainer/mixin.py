@@ -1,8 +1,9 @@
-"""What every verl_ext trainer adds to a V1 trainer: turn-level credit, the entropy bonus, session metrics, the check of
-exactness, a session dump, a quick poll.
+"""What every verl_ext trainer adds to a V1 trainer: turn-level credit, sessions that weigh alike, the entropy bonus,
+session metrics, the check of exactness, a session dump, a quick poll.
 
-A mixin over verl's trainer classes. Without a turn-level estimator or a bonus the batch, the advantages and the update
-are verl's, but for one case: a session that is alone in its group, whose advantage verl takes to be its reward.
+A mixin over verl's trainer classes. With ``segment_weighting: row`` and without a turn-level estimator or a bonus the
+batch and the update are verl's. So are GRPO's advantages where each session is one row without rewards of its turns,
+but for a session that is alone in its group, whose advantage verl takes to be its reward.
 """
 
 from __future__ import annotations
@@ -15,13 +16,21 @@ import numpy as np
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
+from verl.workers.utils.padding import response_to_nested
 
 from verl_ext.config import parse
+from verl_ext.credit import grpo
 from verl_ext.objective.settings import check as check_entropy
 from verl_ext.plugin import cpu_platform
 from verl_ext.trainer import exactness, loss, mini_batches
 from verl_ext.trainer.estimators import Turns, turns_at_hand
-from verl_ext.trainer.metrics import lone_rows, session_metrics, step_group_metrics, whole_sessions
+from verl_ext.trainer.metrics import (
+    lone_rows,
+    segment_metrics,
+    session_metrics,
+    step_group_metrics,
+    whole_sessions,
+)
 from verl_ext.trainer.settings import (
     ESTIMATORS,
     GROUP_RELATIVE,
@@ -30,7 +39,7 @@ from verl_ext.trainer.settings import (
     check_segments,
     credit_settings,
 )
-from verl_ext.trainer.turns import rows_with_turns
+from verl_ext.trainer.turns import place, rows_with_turns, turn_table
 
 
 def rows_of(column: Any) -> list[Any]:
@@ -116,6 +125,9 @@ class SessionTrainerMixin:
             metrics.update(turns.metrics)
             return batch
         batch = super()._compute_advantage(batch, metrics)
+        if estimator == "grpo" and (of_turns := self._grpo_over_sessions(batch, padding)) is not None:
+            batch, metrics["session/groups_of_one"] = of_turns
+            return batch
         if estimator not in GROUP_RELATIVE:
             return batch
         # verl gives the only session of a group its raw reward as advantage. When infrastructure took the others there
@@ -126,6 +138,28 @@ class SessionTrainerMixin:
             nothing = TensorDict({"advantages": data["advantages"] * 0}, batch_size=len(alone))
             tq.kv_batch_put(keys=alone, partition_id=batch.partition_id, fields=nothing)
         return batch
+
+    def _grpo_over_sessions(self, batch: Any, padding: list[bool]) -> tuple[Any, float] | None:
+        """GRPO on the turn table, in place of verl's, and the share of groups of one session.
+
+        verl reads a session's advantage off its last row, which rollout correction may have rejected, and knows no
+        reward of a turn. None where neither can matter: each session is one row without rewards of its own.
+        """
+        fields = ["extra_fields", "rm_scores", "token_level_rewards", "response_mask"]
+        data = tq.kv_batch_get(keys=batch.keys, partition_id=batch.partition_id, select_fields=fields)
+        rows = rows_with_turns(batch.keys, padding, rows_of(data["extra_fields"]))
+        real = [row for row in rows if row.turns]
+        if len(real) == len({row.session for row in real}) and not any(t["reward"] for r in real for t in r.turns):
+            return None
+        mask = data["response_mask"]
+        verdicts = data["rm_scores"].to_padded_tensor(0.0)
+        rewards = data["token_level_rewards"].to_padded_tensor(0.0) if "token_level_rewards" in data else verdicts
+        norm = "mean_std" if self.config.algorithm.get("norm_adv_by_std_in_grpo", True) else "mean"
+        advantages_T, found = grpo(turn_table(rows, rewards, verdicts), norm)
+        placed = response_to_nested(place(rows, advantages_T, mask.to_padded_tensor(0)), mask)
+        columns = TensorDict({"advantages": placed, "returns": placed}, batch_size=len(batch))
+        batch = tq.kv_batch_put(keys=batch.keys, partition_id=batch.partition_id, fields=columns)
+        return batch, found.lone_groups / max(found.groups, 1)
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         actor, sessions = self.config.actor_rollout_ref.actor, self.sessions_weigh
@@ -159,13 +193,17 @@ class SessionTrainerMixin:
         if not real:
             return
         keys = [batch.keys[i] for i in real]
-        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields", "rm_scores"])
+        fields = ["extra_fields", "rm_scores", "response_mask"]
+        data = tq.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=fields)
         extra_fields = rows_of(data["extra_fields"])
         rows = rows_with_turns(keys, [False] * len(keys), extra_fields)
         last, sessions = zip(*whole_sessions(rows, extra_fields), strict=True)
         scores = [float(row.sum()) for row in data["rm_scores"].unbind()]
         groups = [rows[i].session[0] for i in last]
         metrics.update(session_metrics(sessions, groups, [scores[i] for i in last]))
+        lengths = [batch.tags[i]["seq_len"] for i in real]
+        trained = [int(row.sum()) for row in data["response_mask"].unbind()]
+        metrics.update(segment_metrics(rows, scores, lengths, trained, padding=len(batch) - len(real)))
         metrics.update(step_group_metrics(rows))
         expected = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
         metrics["session/left_out"] = expected - len(sessions)

@@ -171,6 +171,11 @@ def check_segments(settings: ContextConfig, config: DictConfig) -> None:
             f"verl_ext.context.manager={manager} makes several rows of a session, each of which "
             f"algorithm.adv_estimator={estimator} takes for a session; use one of {', '.join(OVER_SESSIONS)}"
         )
+    if settings.charges.any and estimator not in OVER_SESSIONS:
+        raise BadInput(
+            f"verl_ext.context.charges are rewards of turns, which algorithm.adv_estimator={estimator} does not read; "
+            f"use one of {', '.join(OVER_SESSIONS)}"
+        )
     if settings.segment_weighting != "session":
         return
     where, instead = "verl_ext.context.segment_weighting=session", "set verl_ext.context.segment_weighting=row"
