@@ -16,6 +16,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from tests.trainer.samples import Rows, row
 from verl_ext.config import parse
 from verl_ext.trainer.exactness_settings import ExactnessConfig
+from verl_ext.trainer.rescore import read_dump
 from verl_ext.trainer.sync import BugFixTrainerSync
 from verl_ext.types import BadInput
 
@@ -98,6 +99,13 @@ def test_a_session_beyond_the_bound_is_written_whole_worst_first(monkeypatch, tm
         "verl_ext: step 7: sampler and trainer are up to 2 nats apart in 2 sessions; verl_ext.exactness.bound is "
         f"0.0001; the worst are in {file}\n"
     )
+
+
+def test_what_is_written_can_be_checked_against_transformers(monkeypatch, tmp_path):
+    step(sessions(), monkeypatch, tmp_path, ExactnessConfig(bound=1e-4))
+    rows = {dumped.row.key: dumped for dumped in read_dump(tmp_path / "exactness" / "7.jsonl")}
+    assert len(rows) == 5 and [key for key, dumped in rows.items() if not dumped.checked] == ["h_0_2"]
+    assert rows["h_0_1"].temperature == 0.5 and rows["h_0_1"].log_probs["trainer"] == [-1.0, -3.0]
 
 
 def test_at_most_so_many_sessions_are_written(monkeypatch, tmp_path, capsys):
