@@ -241,6 +241,7 @@ def validate(config: DictConfig) -> None:
             f"verl_ext.context.manager={parsed.context.manager}": parsed.context.manager != "none",
             f"verl_ext.entropy.where={parsed.entropy.where}": parsed.entropy.where != "none",
             f"verl_ext.session_dir={parsed.session_dir}": parsed.session_dir is not None,
+            "verl_ext.truncated_in_baseline=false": not parsed.truncated_in_baseline,
         }
         legacy.check(config, parts)
     else:

@@ -32,6 +32,7 @@ from verl_ext.gym.env import BugFixEnv
 from verl_ext.gym.flags import flags
 from verl_ext.gym.prompts import tool_schemas
 from verl_ext.gym.tasks import task_from_json
+from verl_ext.legacy import entry_point
 from verl_ext.types import InfrastructureError, Observation, StopReason, Task
 
 logger = logging.getLogger(__name__)
@@ -66,7 +67,7 @@ class BugFixAgentLoop(AgentLoopBase):
         # One token short: verl's server refuses a prompt that leaves no room for a token.
         self.limit = (self.rollout_config.max_model_len or self.rollout_config.prompt_length + self.response_length) - 1
 
-    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput]:
+    async def run(self, sampling_params: dict[str, Any], **kwargs: Any) -> list[AgentLoopOutput] | AgentLoopOutput:
         """Run one session.
 
         Args:
@@ -75,7 +76,7 @@ class BugFixAgentLoop(AgentLoopBase):
 
         Returns:
             The session's rows, one a segment; none for a truncated session that ``truncated_in_baseline: false``
-            leaves out.
+            leaves out. In verl's older entry points, which know one row a session, that row itself.
 
         Raises:
             InfrastructureError: Sandbox or server failed: no row, so no loss and no part in the group's statistics.
@@ -104,7 +105,8 @@ class BugFixAgentLoop(AgentLoopBase):
         if session.stop is StopReason.ABORTED or not session.turns:
             raise self._left_out(session.stop, task.task_id, "no turn was finished")
         masked = session.stop.truncated and self.ours.truncated == "mask"
-        return [] if masked and not self.ours.truncated_in_baseline else self._rows(session, task, masked)
+        rows = [] if masked and not self.ours.truncated_in_baseline else self._rows(session, task, masked)
+        return rows[0] if entry_point(self.config) else rows
 
     async def _converse(
         self,
