@@ -49,11 +49,37 @@ def _validate_our_config_first(module: ModuleType) -> None:
 
         if not entry_point(config):
             validate_or_exit(config)
+            _end_in_one_line(sys.modules["__main__"])
         elif not ray.is_initialized():
             validate_or_exit(config, refuse_v1)
         return inner(config, *args, **kwargs)
 
     module.validate_config = validate_config
+
+
+def _end_in_one_line(main: ModuleType) -> None:
+    """A run that its trainer ended (:class:`verl_ext.trainer.watch.RunEnded`) says so in one line and with status 1,
+    instead of a traceback through Ray and Hydra; so does one whose trainer's process died. ``main`` is verl's program,
+    run with ``-m``; any other is left alone."""
+    if getattr(getattr(main, "__spec__", None), "name", None) != "verl.trainer.main_ppo":
+        return
+    inner: Callable = main.run_ppo
+
+    def run_ppo(config, *args, **kwargs):
+        import ray
+
+        from verl_ext.trainer.watch import RunEnded, death
+
+        try:
+            return inner(config, *args, **kwargs)
+        except RunEnded as error:
+            line = str(getattr(error, "cause", error))
+        except ray.exceptions.ActorDiedError as error:
+            line = f"{death('trainer', error)}; the same command goes on from the last checkpoint, if there is one"
+        print(f"error: {line}", file=sys.stderr, flush=True)
+        sys.exit(1)
+
+    main.run_ppo = run_ppo
 
 
 def _validate_before_legacy_runs(module: ModuleType) -> None:

@@ -73,6 +73,12 @@ class Config:
             filtering), ``zero`` (reward 0), ``score`` (the final state is graded like any other).
         truncated_in_baseline: With ``mask``: whether the session's reward enters its group's statistics.
         poll_interval_s: Seconds between the trainer's looks at finished sessions (verl: 2.0, not configurable).
+        grade_s: Seconds the grade of a session may take, waiting for a sandbox included. After that it counts as a
+            failure of infrastructure.
+        watch_s: Seconds between looks at whether all actors live, see :mod:`verl_ext.trainer.watch`. 0: never, and no
+            ``stall_s`` either.
+        stall_s: Seconds beyond ``wall_clock_s`` that the trainer waits without any session's end before it ends the
+            run. 0: for ever.
         session_dir: Folder for one JSON line a session with ids, log-probs and turn table; None for none.
         sandbox: See :class:`SandboxConfig`.
         entropy: See :class:`~verl_ext.objective.settings.EntropyConfig`.
@@ -87,6 +93,9 @@ class Config:
     truncated: str = "score"
     truncated_in_baseline: bool = True
     poll_interval_s: float = 0.1
+    grade_s: float = 600.0
+    watch_s: float = 10.0
+    stall_s: float = 600.0
     session_dir: str | None = None
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     entropy: EntropyConfig = field(default_factory=EntropyConfig)
@@ -140,8 +149,11 @@ def parse(config: DictConfig) -> Config:
     _one_of("verl_ext.truncated", parsed.truncated, TRUNCATED)
     _one_of("verl_ext.sandbox.backend", parsed.sandbox.backend, BACKENDS)
     _one_of("verl_ext.sandbox.isolation", parsed.sandbox.isolation, ("auto", "bubblewrap", "landlock", "none"))
-    for name in ("wall_clock_s", "max_invalid_calls", "poll_interval_s"):
+    for name in ("wall_clock_s", "max_invalid_calls", "poll_interval_s", "grade_s"):
         _positive(f"verl_ext.{name}", getattr(parsed, name))
+    for name in ("watch_s", "stall_s"):
+        if getattr(parsed, name) < 0:
+            raise BadInput(f"verl_ext.{name}={getattr(parsed, name)} must not be negative; 0 is never")
     if parsed.max_turn_tokens < 0:
         raise BadInput(f"verl_ext.max_turn_tokens={parsed.max_turn_tokens} must not be negative; 0 is no limit")
     for name in ("workers", "concurrency"):

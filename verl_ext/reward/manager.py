@@ -7,6 +7,7 @@ raised: verl drops that session's row, so it never becomes reward 0 and never en
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -68,14 +69,22 @@ class VerifierRewardManager(RewardManagerBase):
             ``reward_score`` (0.0 or 1.0) and ``reward_extra_info`` with the same keys for every session.
 
         Raises:
-            InfrastructureError: The sandbox failed twice.
+            InfrastructureError: The sandbox failed twice, or grading took longer than ``verl_ext.grade_s``.
         """
         row = data[-1:][0].non_tensor_batch
         task = task_from_json(row["extra_info"]["task"])
         fields = row["tool_extra_fields"]
         stop = StopReason(fields["session"]["stop"])
-        sandbox = await shared_sandbox(self.ours.sandbox)
-        verdict = await grade_hidden(sandbox, task, fields["final_sources"])
+        try:
+            async with asyncio.timeout(self.ours.grade_s) as clock:
+                sandbox = await shared_sandbox(self.ours.sandbox)
+                verdict = await grade_hidden(sandbox, task, fields["final_sources"])
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            raise InfrastructureError(
+                f"grading task {task.task_id} took longer than verl_ext.grade_s={self.ours.grade_s:g}"
+            ) from None
         totals = fields["session"]["totals"]
         return {
             "reward_score": score(verdict, stop, self.ours),

@@ -5,11 +5,12 @@ from __future__ import annotations
 from verl.trainer.ppo.v1.trainer_base import register_trainer
 from verl.trainer.ppo.v1.trainer_separate_async import PPOTrainerSeparateAsync
 
+from verl_ext.trainer.faults import FaultMixin
 from verl_ext.trainer.mixin import SessionTrainerMixin
 
 
 @register_trainer("bugfix_separate_async")
-class BugFixTrainerSeparateAsync(SessionTrainerMixin, PPOTrainerSeparateAsync):
-    """See :class:`verl_ext.trainer.mixin.SessionTrainerMixin`."""
+class BugFixTrainerSeparateAsync(SessionTrainerMixin, FaultMixin, PPOTrainerSeparateAsync):
+    """See :class:`verl_ext.trainer.mixin.SessionTrainerMixin` and :class:`verl_ext.trainer.faults.FaultMixin`."""
 
     base_mode = "separate_async"
