@@ -101,6 +101,11 @@ FOLD = ["verl_ext.context.manager=fold"]
         ("fully_async", ["verl_ext.session_dir=runs/x"], "verl_ext.session_dir=runs/x has no effect"),
         (
             "one_step_off",
+            ["verl_ext.truncated=mask", "+verl_ext.truncated_in_baseline=false"],
+            "verl_ext.truncated_in_baseline=false has no effect",
+        ),
+        (
+            "one_step_off",
             ["actor_rollout_ref.hybrid_engine=true"],
             "hybrid_engine=true: verl.experimental.one_step_off",
         ),
