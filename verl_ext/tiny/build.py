@@ -51,6 +51,8 @@ class Lessons:
 
     inputs: Mapping[str, object] = MappingProxyType({})
     """What a build depends on beside its plan and tasks."""
+    phases: tuple[sft.Phase, sft.Phase] = (sft.REPAIRS, sft.SESSIONS)
+    """How the worked repairs and the sessions are learnt."""
 
     def train_tasks(self, tasks: Iterable[Task]) -> list[Task]:
         """Those whose sessions are played."""
@@ -116,10 +118,10 @@ def build(tasks_dir: Path, out: Path, plan: Plan, progress: Progress, lessons: L
         with progress("teacher sessions", plan.sessions) as report:
             _teach(lessons, sessions, train, plan, tokenizer, report)
     model = untrained
-    for phase, parquet in ((sft.REPAIRS, repairs), (sft.SESSIONS, sessions)):
+    for phase, parquet in zip(lessons.phases, (repairs, sessions), strict=True):
         model = _train(phase, model, parquet, work, plan.seed, progress)
     if not (out / "config.json").is_file():
-        summary = [json.loads((work / f"{phase.name}.json").read_text()) for phase in (sft.REPAIRS, sft.SESSIONS)]
+        summary = [json.loads((work / f"{phase.name}.json").read_text()) for phase in lessons.phases]
         _finish(out, work, model, tokenizer, summary)
     return json.loads((work / "summary.json").read_text())
 

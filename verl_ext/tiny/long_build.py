@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from verl_ext.gym.program import Program
-from verl_ext.tiny import data, worked
+from verl_ext.tiny import data, sft, worked
 from verl_ext.tiny.build import Lessons, Plan
 from verl_ext.tiny.long_teacher import TURNS
 from verl_ext.types import Task
@@ -21,6 +22,8 @@ class LongLessons(Lessons):
     """Repairs that begin with looking for the file, and sessions played under every context manager."""
 
     inputs = MappingProxyType({"long": True})
+    # Twice as long as ordinary ones; a second pass would take as much time as all the rest.
+    phases = (replace(sft.REPAIRS, epochs=1), sft.SESSIONS)
 
     def train_tasks(self, tasks: Iterable[Task]) -> list[Task]:
         return data.train_tasks(tasks, long=True)
