@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,25 @@ def model_dir(tasks_dir) -> Path:
     """Few tasks and many sessions: it knows some repairs by heart, so that groups have right and wrong sessions."""
     out = tasks_dir.parent / "tiny"
     cli("tiny", "build", "--tasks", str(tasks_dir), "--out", str(out), "--programs", "800", "--sessions", "1500")
+    return out
+
+
+@pytest.fixture(scope="session")
+def long_tasks_dir(tmp_path_factory) -> Path:
+    """Tasks of several files."""
+    out = tmp_path_factory.mktemp("long") / "tasks"
+    sizes = {"train": 24, "val": 12, "heldout-functions": 4, "heldout-types": 4}
+    argv = ("tasks", "build", "--long", "--out", str(out))
+    cli(*argv, *(part for name, n in sizes.items() for part in (f"--{name}", str(n))))
+    return out
+
+
+@pytest.fixture(scope="session")
+def long_model_dir(long_tasks_dir) -> Path:
+    """Knows all context managers, and little else."""
+    out = long_tasks_dir.parent / "tiny"
+    argv = ("tiny", "build", "--long", "--tasks", str(long_tasks_dir), "--out", str(out))
+    cli(*argv, "--programs", "300", "--sessions", "500")
     return out
 
 
@@ -179,18 +199,23 @@ def run(tasks_dir, model_dir) -> Run:
     return run
 
 
+def train_whole(tasks: Path, model: Path, name: str, recipe: str, *overrides: str) -> Run:
+    """Run a recipe to its end, without evaluation or checkpoint."""
+    run = Run(tasks.parent / name, model, tasks)
+    run.folder.mkdir()
+    training = Training(run, 1, "trainer.save_freq=-1", "trainer.test_freq=-1", *overrides, recipe=recipe)
+    training.wait_for(lambda: training.process.poll() is not None, "the end")
+    run.logs = [training.log.read_text(errors="replace")]
+    assert training.process.returncode == 0, run.logs[0][-6000:]
+    run.read()
+    return run
+
+
 @pytest.fixture(scope="session")
 def whole_run(tasks_dir, model_dir) -> Callable[..., Run]:
-    """Runs a recipe to its end, without evaluation or checkpoint."""
+    return partial(train_whole, tasks_dir, model_dir)
 
-    def train(name: str, recipe: str, *overrides: str) -> Run:
-        run = Run(tasks_dir.parent / name, model_dir, tasks_dir)
-        run.folder.mkdir()
-        training = Training(run, 1, "trainer.save_freq=-1", "trainer.test_freq=-1", *overrides, recipe=recipe)
-        training.wait_for(lambda: training.process.poll() is not None, "the end")
-        run.logs = [training.log.read_text(errors="replace")]
-        assert training.process.returncode == 0, run.logs[0][-6000:]
-        run.read()
-        return run
 
-    return train
+@pytest.fixture(scope="session")
+def whole_long_run(long_tasks_dir, long_model_dir) -> Callable[..., Run]:
+    return partial(train_whole, long_tasks_dir, long_model_dir)
