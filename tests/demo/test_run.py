@@ -313,6 +313,15 @@ def test_teacher_rate_is_a_mean_over_tasks_by_real_grades():
 
     count = []
     # Hidden tests that nothing can pass, since f(1) is a number: the teacher's rate is zero, over real sandbox runs.
-    rates = teacher.measure([task("a", "never"), task("b", "never")], 2, seed=0, done=lambda: count.append(1))
+    rates = teacher.measure(
+        [task("a", "never"), task("b", "never")], 2, seed=0, model=Path(), done=lambda: count.append(1)
+    )
     assert rates == {"val": 0.0}
     assert len(count) == 4
+
+
+def test_a_recipe_for_long_tasks_is_known_by_its_base(tmp_path):
+    plan = Plan(tmp_path, tmp_path, tmp_path, steps=1, seed=0)
+    assert not plan.long
+    assert dataclasses.replace(plan, recipe="bugfix_fold").long
+    assert dataclasses.replace(plan, overrides=("base=long",)).long

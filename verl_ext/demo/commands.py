@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,16 @@ _VERL_EXT = [sys.executable, "-m", "verl_ext.cli"]
 @click.option("--sessions", default=150, help="Least sessions for each split in an evaluation.", type=click.IntRange(1))
 @click.option("--recipe", default="bugfix_grpo", help="Name of a file in recipes/, e.g. bugfix_gigpo.")
 @click.option("--out", default="runs/demo", help="Folder of the run.", type=click.Path(path_type=Path))
-@click.option("--tasks", help="Existing tasks to use.  [default: built in runs/tasks]", type=click.Path(path_type=Path))
-@click.option("--tiny", help="Existing model to use.  [default: built in runs/tiny]", type=click.Path(path_type=Path))
+@click.option(
+    "--tasks",
+    help="Existing tasks to use.  [default: built in runs/tasks, or runs/tasks-long]",
+    type=click.Path(path_type=Path),
+)
+@click.option(
+    "--tiny",
+    help="Existing model to use.  [default: built in runs/tiny, or runs/tiny-long]",
+    type=click.Path(path_type=Path),
+)
 @click.argument("overrides", nargs=-1)
 def demo(
     seed: int,
@@ -63,6 +72,8 @@ def demo(
         recipe=recipe,
         overrides=overrides,
     )
+    if plan.long:
+        plan = replace(plan, tasks=tasks or Path("runs/tasks-long"), model=tiny or Path("runs/tiny-long"))
     with only_one(out):
         _Demo(Console(highlight=False), plan, out, build_tasks=tasks is None, build_tiny=tiny is None).run()
 
@@ -71,6 +82,7 @@ class _Demo:
     def __init__(self, console: Any, plan: Any, out: Path, build_tasks: bool, build_tiny: bool):
         self.console, self.plan, self.out = console, plan, out
         self.built_tasks, self.built_tiny = build_tasks, build_tiny
+        self.long = ["--long"] if plan.long else []
         self.environ = {**os.environ, "VERL_PLATFORM": "cpu", "TOKENIZERS_PARALLELISM": "false"}
         self.seconds: dict[str, float] = {}
 
@@ -94,7 +106,7 @@ class _Demo:
         if not self.built_tasks:
             return self._given("--tasks", folder, "train.parquet")
         inputs = {"seed": 0, "version": code_version()}
-        argv = [*_VERL_EXT, "tasks", "build", "--seed", "0", "--out", str(folder)]
+        argv = [*_VERL_EXT, "tasks", "build", "--seed", "0", "--out", str(folder), *self.long]
         return self._build(folder / ".built.json", inputs, argv)
 
     def tiny(self) -> float:
@@ -106,6 +118,7 @@ class _Demo:
             return self._given("--tiny", folder, "config.json")
         inputs = {"seed": 0, "version": code_version(), "tasks": file_digest(self.plan.tasks / "train.parquet")}
         argv = [*_VERL_EXT, "tiny", "build", "--tasks", str(self.plan.tasks), "--out", str(folder)]
+        argv += self.long
         return self._build(folder / ".built.json", inputs, argv)
 
     def teacher(self) -> float:
@@ -125,7 +138,7 @@ class _Demo:
         tasks = evaluation_tasks(files, load_tasks(self.plan.tasks))
         with bar("   sessions", len(tasks) * runs) as report:
             count = iter(range(1, len(tasks) * runs + 1))
-            rates = measure(tasks, runs, seed=0, done=lambda: report(next(count), ""))
+            rates = measure(tasks, runs, seed=0, model=self.plan.model, done=lambda: report(next(count), ""))
         write_json(self.plan.tasks / "teacher.json", rates)
         seconds = time.monotonic() - start
         mark_done(marker, inputs, seconds)

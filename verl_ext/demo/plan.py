@@ -48,6 +48,11 @@ class Plan:
     overrides: tuple[str, ...] = ()
 
     @property
+    def long(self) -> bool:
+        """Whether the recipe is for tasks of several files."""
+        return "base=long" in self.overrides or "base: long" in (RECIPES / f"{self.recipe}.yaml").read_text()
+
+    @property
     def test_every(self) -> int:
         """Steps between evaluations."""
         return max(1, -(-self.steps // self.evaluations))

@@ -29,8 +29,12 @@ def evaluation_tasks(files: list[Path], tasks: dict[str, Task]) -> list[Task]:
     return chosen
 
 
-def measure(tasks: list[Task], runs: int, seed: int, done: Callable[[], None] = lambda: None) -> dict[str, float]:
+def measure(
+    tasks: list[Task], runs: int, seed: int, model: Path, done: Callable[[], None] = lambda: None
+) -> dict[str, float]:
     """Play ``runs`` sessions of each task and grade them; ``done`` is called after each.
+
+    The teacher of tasks of several files keeps its whole history, which ``model``'s tokenizer measures.
 
     Returns:
         Split name to pass rate, the mean over tasks.
@@ -38,13 +42,22 @@ def measure(tasks: list[Task], runs: int, seed: int, done: Callable[[], None] = 
     Raises:
         InfrastructureError: The sandbox failed twice on one session.
     """
+    from transformers import AutoTokenizer
+
     from verl_ext.sandbox import open_sandbox
-    from verl_ext.tiny.teacher import sessions
+    from verl_ext.tiny import long_teacher, teacher
+    from verl_ext.tiny.long_play import Measure
+
+    pool = [task for task in tasks for _ in range(runs)]
 
     async def play() -> list:
         sandbox = await open_sandbox()
         try:
-            return await sessions([t for t in tasks for _ in range(runs)], sandbox, seed=seed, judge=True, done=done)
+            if all(len(task.editable) == 1 for task in tasks):
+                return await teacher.sessions(pool, sandbox, seed=seed, judge=True, done=done)
+            tokens = Measure(AutoTokenizer.from_pretrained(model))
+            whole = {"managers": ("none",), "insight": 0.0}
+            return await long_teacher.sessions(pool, sandbox, tokens, seed=seed, judge=True, done=done, **whole)
         finally:
             await sandbox.aclose()
 
