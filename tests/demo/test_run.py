@@ -105,7 +105,7 @@ def test_command_composes_with_every_recipe(tasks_dir, recipe):
 
 
 def test_unknown_recipe_is_refused_with_the_known_ones():
-    with pytest.raises(BadInput, match="--recipe bugfix_gipo is not one of bugfix_entropy, bugfix_gigpo"):
+    with pytest.raises(BadInput, match="--recipe bugfix_gipo is not one of .*bugfix_entropy, bugfix_fold"):
         plan.check_recipe("bugfix_gipo")
 
 
@@ -321,7 +321,7 @@ def test_teacher_rate_is_a_mean_over_tasks_by_real_grades():
 
 
 def test_a_recipe_for_long_tasks_is_known_by_its_base(tmp_path):
-    plan = Plan(tmp_path, tmp_path, tmp_path, steps=1, seed=0)
-    assert not plan.long
-    assert dataclasses.replace(plan, recipe="bugfix_fold").long
-    assert dataclasses.replace(plan, overrides=("base=long",)).long
+    one = plan.Plan(tmp_path, tmp_path, tmp_path, steps=1, seed=0)
+    assert not one.long
+    assert dataclasses.replace(one, recipe="bugfix_fold").long
+    assert dataclasses.replace(one, overrides=("base=long",)).long

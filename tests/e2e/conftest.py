@@ -59,7 +59,7 @@ def model_dir(tasks_dir) -> Path:
 def long_tasks_dir(tmp_path_factory) -> Path:
     """Tasks of several files."""
     out = tmp_path_factory.mktemp("long") / "tasks"
-    sizes = {"train": 24, "val": 12, "heldout-functions": 4, "heldout-types": 4}
+    sizes = {"train": 24, "val": 12, "heldout-functions": 12, "heldout-types": 12}
     argv = ("tasks", "build", "--long", "--out", str(out))
     cli(*argv, *(part for name, n in sizes.items() for part in (f"--{name}", str(n))))
     return out
