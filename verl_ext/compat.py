@@ -76,6 +76,8 @@ def _end_in_one_line(main: ModuleType) -> None:
         except RunEnded as error:
             line = str(getattr(error, "cause", error))
         except ray.exceptions.ActorDiedError as error:
+            if isinstance(error, ray.exceptions.RayTaskError):  # an actor that the trainer called: not the trainer
+                raise
             line = f"{death('trainer', error)}; the same command goes on from the last checkpoint, if there is one"
         print(f"error: {line}", file=sys.stderr, flush=True)
         sys.exit(1)

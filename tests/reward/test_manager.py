@@ -1,11 +1,18 @@
 """Grading final sources: only editable files count, infrastructure is retried once, truncation is as configured."""
 
+import asyncio
+
+import numpy as np
 import pytest
+from omegaconf import OmegaConf
 
 pytest.importorskip("verl")
+from verl import DataProto
+
 from verl_ext.config import Config
 from verl_ext.gym.env import Verdicts
-from verl_ext.reward.manager import grade_hidden, score
+from verl_ext.gym.tasks import task_to_json
+from verl_ext.reward.manager import VerifierRewardManager, grade_hidden, score
 from verl_ext.sandbox import open_sandbox
 from verl_ext.types import Case, InfrastructureError, StopReason, Task, Tests, Verdict
 
@@ -74,3 +81,19 @@ def test_truncation(stop, truncated, reward):
     failed = Verdict(False, (), "oracle", "wrong", 0.0)
     assert score(passed, stop, Config(truncated=truncated)) == reward
     assert score(failed, stop, Config(truncated=truncated)) == 0.0
+
+
+async def test_a_grade_that_hangs_is_a_failure_of_infrastructure(monkeypatch):
+    """verl waits for a reward for ever, and with it the whole step."""
+
+    async def never(*_, **__):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("verl_ext.reward.manager.shared_sandbox", never)
+    config = OmegaConf.create({"verl_ext": {"grade_s": 0.2}})
+    fields = {"session": {"stop": "submitted", "totals": {}}, "final_sources": {}}
+    columns = {"extra_info": {"task": task_to_json(TASK)}, "tool_extra_fields": fields}
+    data = DataProto(non_tensor_batch={name: np.array([value], dtype=object) for name, value in columns.items()})
+    manager = VerifierRewardManager(config, tokenizer=None)
+    with pytest.raises(InfrastructureError, match=r"double/arithmetic/0 took longer than verl_ext\.grade_s=0\.2"):
+        await asyncio.wait_for(manager.run_single(data), 30)
