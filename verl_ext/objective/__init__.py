@@ -1,1 +1,1 @@
-"""The policy objective: an entropy bonus on the tokens right after an observation."""
+"""The policy objective: what each token weighs, and an entropy bonus on the tokens right after an observation."""

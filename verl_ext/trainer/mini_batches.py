@@ -118,7 +118,7 @@ def cell_multiple(config: Any, steps: int, reference: bool) -> int:
     Args:
         config: The whole configuration.
         steps: Mini-batches of an update: a rank passes its rows of all of them through the log-prob pass at once.
-        reference: Whether there is a reference policy.
+        reference: Whether there is a reference policy with workers of its own.
     """
     actor, rollout = config.actor_rollout_ref.actor, config.actor_rollout_ref.rollout
     multiple = 1 if actor.use_dynamic_bsz else actor.ppo_micro_batch_size_per_gpu

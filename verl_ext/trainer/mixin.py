@@ -98,7 +98,8 @@ class SessionTrainerMixin:
         if not self.sessions_weigh:
             return super()._balance_batch(batch, metrics, logging_prefix, keep_minibatch)
         steps, ranks = self._optimiser_steps, mini_batches.ranks_of(self.actor_rollout_wg)
-        multiple = mini_batches.cell_multiple(self.config, steps, self.use_reference_policy)
+        reference = self.use_reference_policy and not self.ref_in_actor
+        multiple = mini_batches.cell_multiple(self.config, steps, reference)
         eos = self.tokenizer.eos_token_id
         batch, found = mini_batches.balance(batch, steps, ranks, multiple, eos, logging_prefix)
         metrics.update(found)
