@@ -7,11 +7,15 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from verl_ext.progress import bar
 from verl_ext.types import BadInput, Task
+
+if TYPE_CHECKING:
+    from verl_ext.tiny.long_play import Measure
 
 DEFAULT_TASKS = "runs/tasks"
 DEFAULT_MODEL = "runs/tiny"
@@ -69,23 +73,31 @@ def build(
 @click.option("--tasks", "folder", type=_FOLDER, default=DEFAULT_TASKS, show_default=True, help="Built tasks.")
 @click.option("--split", default="val", show_default=True)
 @click.option("--sessions", type=click.IntRange(1), default=400, show_default=True, help="About so many sessions.")
-@click.option("--turns", type=click.IntRange(1), default=None, help="Turn limit.  [default: 6]")
+@click.option("--turns", type=click.IntRange(1), default=None, help="Turn limit.  [default: 6, for long tasks 14]")
 @click.option("--seed", type=int, default=0, show_default=True)
-def teacher(folder: Path, split: str, sessions: int, turns: int | None, seed: int) -> None:
-    """Print pass@1 of the scripted teacher without insight, with a 95 % interval."""
+@click.option(
+    "--model", type=_FOLDER, default=LONG_MODEL, show_default=True, help="For long tasks: its tokenizer counts tokens."
+)
+def teacher(folder: Path, split: str, sessions: int, turns: int | None, seed: int, model: Path) -> None:
+    """Print pass@1 of the scripted teacher without insight, with a 95 % interval; its context is never cut."""
+    from verl_ext.tiny import long_teacher
     from verl_ext.tiny.teacher import TURNS
     from verl_ext.tiny.teacher import sessions as play
 
     tasks = _split(folder, split)
     pool = _pool(tasks, sessions)
+    long = any(len(task.editable) > 1 for task in pool)
+    measure = _measure(model) if long else None
 
     async def run() -> list:
         async with _sandbox() as sandbox:
             with bar("teacher", len(pool)) as report:
                 count = iter(range(1, len(pool) + 1))
-                return await play(
-                    pool, sandbox, seed=seed, turns=turns or TURNS, judge=True, done=lambda: report(next(count), "")
-                )
+                given = {"seed": seed, "judge": True, "done": lambda: report(next(count), "")}
+                if measure is None:
+                    return await play(pool, sandbox, turns=turns or TURNS, **given)
+                given |= {"turns": turns or long_teacher.TURNS, "managers": ("none",), "insight": 0.0}
+                return await long_teacher.sessions(pool, sandbox, measure, **given)
 
     found = asyncio.run(run())
     mean_turns = sum(session.turns for session in found) / len(found)
@@ -206,6 +218,17 @@ def _rate(name: str, results: list[tuple[str, bool]]) -> str:
     found = mean_interval([sum(values) / len(values) for values in by_task.values()])
     interval = f"[{100 * found.low:.1f}, {100 * found.high:.1f}]"
     return f"{name}: pass@1 {100 * found.value:.1f} % {interval}, {len(results)} sessions of {len(by_task)} tasks"
+
+
+def _measure(model: Path) -> Measure:
+    _quiet()
+    from transformers import AutoTokenizer
+
+    from verl_ext.tiny.long_play import Measure
+
+    if not (model / "tokenizer.json").is_file():
+        raise BadInput(f"no tokenizer in {model}; build one with `verl-ext tiny build --long --out {model}`")
+    return Measure(AutoTokenizer.from_pretrained(model))
 
 
 class _sandbox:
