@@ -25,14 +25,14 @@ def run(tmp_path) -> Path:
         folder / "metrics" / "0.jsonl",
         [
             {"step": 0, "data": {"val-core/x": 1}},
-            {"step": 1, "data": {"critic/score/mean": 0.1, "timing_s/step": 3.0, "exactness/log_prob_gap_max": 1e-6}},
-            {"step": 2, "data": {"critic/score/mean": 0.9, "timing_s/step": 9.0}},
+            {"step": 1, "data": {"session/score": 0.1, "timing_s/step": 3.0, "exactness/log_prob_gap_max": 1e-6}},
+            {"step": 2, "data": {"session/score": 0.9, "timing_s/step": 9.0}},
         ],
     )
     write_rows(  # a second attempt, from the checkpoint of step 1
         folder / "metrics" / "1.jsonl",
         [
-            {"step": step, "data": {"critic/score/mean": step / 10, "timing_s/step": 4.0, "timing_s/testing": 20.0}}
+            {"step": step, "data": {"session/score": step / 10, "timing_s/step": 4.0, "timing_s/testing": 20.0}}
             for step in (2, 3, 4)
         ],
     )
@@ -70,7 +70,7 @@ def test_later_attempts_win_and_half_a_line_is_passed_over(run):
         file.write('{"step": 5, "da')
     metrics = dumps.read_metrics(run / "metrics")
     assert list(metrics) == [0, 1, 2, 3, 4]
-    assert metrics[2]["critic/score/mean"] == 0.2
+    assert metrics[2]["session/score"] == 0.2
 
 
 def test_attempts_are_ordered_by_number_not_by_name(tmp_path):

@@ -142,7 +142,7 @@ def test_time_left_counts_what_is_pending(tasks_dir):
     assert state.evaluation_s == 12.0 and state.phase() == "training"
     write_rows(
         a_plan.out / "metrics" / "0.jsonl",
-        [{"step": i, "data": {"critic/score/mean": 0.5, "timing_s/step": 2.0}} for i in (1, 2, 3)],
+        [{"step": i, "data": {"session/score": 0.5, "timing_s/step": 2.0}} for i in (1, 2, 3)],
     )
     state.update(170.0, True)
     assert (state.step, state.reward) == (3, 0.5)
@@ -178,7 +178,7 @@ with open(os.environ["VERL_FILE_LOGGER_PATH"], "w") as log:
         if sys.argv[2] in ("hang", "lose") and step == 3:
             time.sleep(60)
         latest.write_text(str(step))
-        log.write(json.dumps({"step": step, "data": {"critic/score/mean": 0.5}}) + "\\n")
+        log.write(json.dumps({"step": step, "data": {"session/score": 0.5}}) + "\\n")
 (out / "validation" / "10.jsonl").write_text(row)
 """
 

@@ -21,8 +21,9 @@ def gigpo_run(whole_run) -> Run:
 @pytest.fixture(scope="module")
 def potential_run(whole_run) -> Run:
     """Asynchronous on shared devices, three steps: sessions are cut short by updates and go on afterwards."""
-    mode = "trainer.v1.trainer_mode=bugfix_colocate_async"
-    return whole_run("potential", "bugfix_potential", mode, "trainer.total_training_steps=3")
+    settings = "+algorithm.credit={gamma: 1.0, lam: 1.0, baseline: leave_one_out, invalid_penalty: 0.0}"
+    overrides = ["algorithm.adv_estimator=potential", settings, "trainer.total_training_steps=3"]
+    return whole_run("potential", "bugfix_colocate_async", *overrides)
 
 
 def turns_of(sessions: list[dict]) -> list[tuple[str, str, float, dict]]:

@@ -57,7 +57,7 @@ def collect(train_dir: Path, splits: Mapping[str, str], teacher: Mapping[str, fl
             "teacher": teacher.get(split),
         }
     metrics = read_metrics(train_dir / "metrics")
-    training = {step: data["critic/score/mean"] for step, data in metrics.items() if "critic/score/mean" in data}
+    training = {step: data["session/score"] for step, data in metrics.items() if "session/score" in data}
     return {
         "steps": last,
         "splits": rows,

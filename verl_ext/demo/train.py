@@ -63,12 +63,12 @@ class State:
         metrics = {
             step: data
             for step, data in read_metrics(self.plan.out / "metrics").items()
-            if step > 0 and "critic/score/mean" in data
+            if step > 0 and "session/score" in data
         }
         self.step = max(self.first_step, *metrics) if metrics else self.first_step
         if metrics:
             recent = list(metrics.values())[-5:]
-            self.reward = sum(data["critic/score/mean"] for data in recent) / len(recent)
+            self.reward = sum(data["session/score"] for data in recent) / len(recent)
             self.step_s = median(data.get("timing_s/step", STEP_S) for data in metrics.values())
             tests = [data["timing_s/testing"] for data in metrics.values() if "timing_s/testing" in data]
             self.evaluation_s = median(tests) if tests else self.evaluation_s

@@ -22,7 +22,7 @@ from verl_ext.config import parse
 from verl_ext.credit import grpo
 from verl_ext.objective.settings import check as check_entropy
 from verl_ext.plugin import cpu_platform
-from verl_ext.trainer import exactness, loss, mini_batches
+from verl_ext.trainer import exactness, loss, mini_batches, staleness
 from verl_ext.trainer.estimators import Turns, turns_at_hand
 from verl_ext.trainer.metrics import (
     lone_rows,
@@ -39,7 +39,7 @@ from verl_ext.trainer.settings import (
     check_segments,
     credit_settings,
 )
-from verl_ext.trainer.turns import place, rows_with_turns, turn_table
+from verl_ext.trainer.turns import Row, place, rows_with_turns, turn_table
 
 
 def rows_of(column: Any) -> list[Any]:
@@ -206,10 +206,23 @@ class SessionTrainerMixin:
         trained = [int(row.sum()) for row in data["response_mask"].unbind()]
         metrics.update(segment_metrics(rows, scores, lengths, trained, padding=len(batch) - len(real)))
         metrics.update(step_group_metrics(rows))
+        if self.base_mode != "sync":
+            versions = staleness.turn_versions(rows, [batch.tags[i] for i in real])
+            metrics.update(staleness.age_metrics(versions, kwargs["global_steps"] - 1))
+            metrics.update(self._correction_metrics(rows, batch.partition_id))
         expected = self.config.data.train_batch_size * self.config.actor_rollout_ref.rollout.n
         metrics["session/left_out"] = expected - len(sessions)
         if self.ours.session_dir:
             self._dump_sessions(batch, keys, kwargs["global_steps"])
+
+    def _correction_metrics(self, rows: list[Row], partition: str) -> dict[str, float]:
+        if bypasses(self.config.algorithm):
+            return {}
+        fields = ["old_log_probs", "rollout_log_probs", "loss_mask", "response_mask"]
+        data = tq.kv_batch_get(keys=[row.key for row in rows], partition_id=partition, select_fields=fields)
+        old, sampler, before, after = (data[name].to_padded_tensor(0) for name in fields)
+        correction = self.config.algorithm.get("rollout_correction") or {}
+        return staleness.correction_metrics(rows, old - sampler, before, after, correction)
 
     def _dump_sessions(self, batch: Any, keys: list[str], step: int) -> None:
         tensors = [
