@@ -237,6 +237,8 @@ def test_a_tracker_that_was_cut_names_the_newest_checkpoint(tmp_path, text, step
 
 
 class Watched:
+    hangs = False
+
     def __init__(self, *dead: Death):
         self.dead = list(dead)
 
@@ -244,6 +246,9 @@ class Watched:
         return self.dead
 
     ask = look
+
+    def busy(self, kind, timeout_s):
+        return self.hangs
 
 
 SERVER = Death("rollout server", "vLLMHttpServer, pid 7 on node 10.0.0.2", "its worker process has died")
@@ -303,6 +308,15 @@ def test_a_dead_trainer_cannot_save(trainer, monkeypatch):
     dead = Death("trainer worker", "ActorRolloutRefWorker, pid 8 on node 10.0.0.1", "its node has died")
     text = ends_in(trainer, monkeypatch, ray.exceptions.ActorDiedError(), dead)
     assert "goes on from step 2" in text and kept(trainer) == ["global_step_2", TRACKER]
+
+
+def test_a_trainer_that_hangs_on_the_dead_is_not_waited_for(trainer, monkeypatch):
+    """A worker that sends weights to a dead server may do so until its backend's time-out."""
+    save(trainer, 2)
+    monkeypatch.setattr(Watched, "hangs", True)
+    text = ends_in(trainer, monkeypatch, ray.exceptions.ActorDiedError(), SERVER)
+    assert "step 3 cannot be saved: a trainer worker is dead or does not answer; the same command goes on" in text
+    assert kept(trainer) == ["global_step_2", TRACKER]
 
 
 def test_a_save_at_the_end_that_fails_is_said_too(trainer, monkeypatch):

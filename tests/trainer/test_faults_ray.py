@@ -54,6 +54,8 @@ def test_the_dead_are_found_and_the_busy_are_not(cluster):
     began = time.monotonic()
     assert watch.look() == [] and time.monotonic() - began < 1.0, "a look waits for nobody"
 
+    assert watch.busy("trainer worker", 0.5) and not watch.busy("reward worker", 5.0)
+
     os.kill(pids["rollout server"], signal.SIGKILL)
     (dead,) = watch.ask(5.0)
     assert dead.kind == "rollout server" and f"AsyncActor, pid {pids['rollout server']} on node " in str(dead)

@@ -24,8 +24,11 @@ from verl_ext.trainer.watch import RunEnded, Stall, Watch, stalled
 
 logger = logging.getLogger(__name__)
 
+TRAINER = "trainer worker"
 ANSWER_S = 5.0
 """How long actors may take to answer once the loop is broken."""
+READY_S = 60.0
+"""And how long the trainer's workers may take to be free for a save: one that sends weights to the dead may hang."""
 SUSPECT_S = 1.0
 """And how long when a group has failed, which most often is no death."""
 
@@ -75,12 +78,13 @@ class FaultMixin:
         """Those whose death would keep the trainer waiting, and the trainer's own."""
         for group in ("actor_rollout_wg", "ref_policy_wg", "critic_wg"):
             for worker in getattr(getattr(self, group, None), "workers", ()):
-                yield "trainer worker", worker
+                yield TRAINER, worker
         for manager in self._rollout_server_managers():
             for replica in manager.get_replicas():
                 yield from (("rollout server", server) for server in replica.servers)
                 yield from (("rollout worker", worker) for worker in replica.workers)
-        yield from (("agent-loop worker", worker) for worker in self.agent_loop_manager.agent_loop_workers)
+        loops = getattr(self.agent_loop_manager, "agent_loop_workers", ())  # a user's manager may have none
+        yield from (("agent-loop worker", worker) for worker in loops)
         yield from (("reward worker", worker) for worker in self.get_reward_handles() or ())
 
     def _look(self) -> None:
@@ -128,8 +132,9 @@ class FaultMixin:
             if not dead and not isinstance(error, _Broken):
                 raise
             what = "; ".join(map(str, dead)) or str(error)
-            self._watch = None
-            kept = self._keep(able=not any(one.kind == "trainer worker" for one in dead))
+            watch, self._watch = self._watch, None
+            able = not any(one.kind == TRAINER for one in dead) and not watch.busy(TRAINER, READY_S)
+            kept = self._keep(able)
             raise RunEnded(f"{what}; {kept}") from None
         if self._unsaved:
             raise RunEnded(f"{self._unsaved}; {self._go_on()}")
@@ -152,7 +157,10 @@ class FaultMixin:
     def _keep(self, able: bool) -> str:
         """Save the last finished step if it is not; says what a run would go on from."""
         step = self._finished_step
-        if able and self.config.trainer.save_freq > 0 and step > 0 and step not in self._saved[-1:]:
+        due = self.config.trainer.save_freq > 0 and step > 0 and step not in self._saved[-1:]
+        if due and not able:
+            self._unsaved = f"step {step} cannot be saved: a {TRAINER} is dead or does not answer"
+        elif due:
             now, loader = self.global_steps, self.train_dataloader
             self.global_steps = step
             if self._loader_state is not None:
@@ -164,7 +172,7 @@ class FaultMixin:
             except RunEnded:
                 pass
             except Exception as error:
-                self._unsaved = f"step {step} could not be saved: {str(error).splitlines()[-1]}"
+                self._unsaved = f"step {step} could not be saved: {(str(error).splitlines() or [repr(error)])[-1]}"
             self.global_steps, self.train_dataloader = now, loader
         return "; ".join(filter(None, (self._unsaved, self._go_on())))
 

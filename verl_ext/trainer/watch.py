@@ -89,6 +89,11 @@ class Watch:
         self.look()
         return self.look(timeout_s)
 
+    def busy(self, kind: str, timeout_s: float) -> bool:
+        """Whether one of that kind does not answer in time; waits no longer than that."""
+        pings = [handle.__ray_ready__.remote() for of, handle in self.actors.values() if of == kind]
+        return bool(pings) and bool(ray.wait(pings, num_returns=len(pings), timeout=timeout_s)[1])
+
 
 class Stall:
     """Seconds that the trainer has waited without a session's end.
