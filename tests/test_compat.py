@@ -6,7 +6,9 @@ from types import ModuleType
 
 import pytest
 
-ray = pytest.importorskip("ray")
+pytest.importorskip("ray")
+import ray
+
 from verl_ext import compat
 from verl_ext.compat import _log_without_flush
 from verl_ext.trainer.watch import RunEnded

@@ -25,28 +25,32 @@ from verl_ext.trainer.watch import Watch
 pytestmark = pytest.mark.e2e
 
 
-class Actor:
-    """Asynchronous like verl's servers and loops, or not like its trainer workers."""
+def kinds():
+    """An actor asynchronous like verl's servers and loops, and one like its trainer workers. Made here, they travel by
+    value, and their processes need not import this module."""
 
-    def pid(self):
-        return os.getpid()
+    class Asynchronous:
+        async def pid(self):
+            return os.getpid()
 
-    def block(self):
-        time.sleep(600)
+        async def block(self):
+            time.sleep(600)
 
+    class Plain:
+        def pid(self):
+            return os.getpid()
 
-class AsyncActor:
-    async def pid(self):
-        return os.getpid()
+        def block(self):
+            time.sleep(600)
 
-    async def block(self):
-        time.sleep(600)
+    return Asynchronous, Plain
 
 
 def test_the_dead_are_found_and_the_busy_are_not(cluster):
     names = ("rollout server", "agent-loop worker", "reward worker", "trainer worker")
-    kinds = dict(zip(names, (AsyncActor, AsyncActor, AsyncActor, Actor), strict=True))
-    actors = {name: ray.remote(kind).options(num_cpus=0).remote() for name, kind in kinds.items()}
+    asynchronous, plain = kinds()
+    of = dict(zip(names, (asynchronous, asynchronous, asynchronous, plain), strict=True))
+    actors = {name: ray.remote(kind).options(num_cpus=0).remote() for name, kind in of.items()}
     pids = {name: ray.get(actor.pid.remote()) for name, actor in actors.items()}
     watch = Watch([*actors.items(), ("named twice", actors["rollout server"])])
     assert len(watch.actors) == 4 and watch.ask(5.0) == []
@@ -58,7 +62,7 @@ def test_the_dead_are_found_and_the_busy_are_not(cluster):
 
     os.kill(pids["rollout server"], signal.SIGKILL)
     (dead,) = watch.ask(5.0)
-    assert dead.kind == "rollout server" and f"AsyncActor, pid {pids['rollout server']} on node " in str(dead)
+    assert dead.kind == "rollout server" and f"Asynchronous, pid {pids['rollout server']} on node " in str(dead)
     assert "its worker process has died" in str(dead) and "\n" not in str(dead)
     os.kill(pids["agent-loop worker"], signal.SIGKILL)
     assert {one.kind for one in watch.ask(5.0)} == {"rollout server", "agent-loop worker"}
