@@ -105,7 +105,7 @@ def test_command_composes_with_every_recipe(tasks_dir, recipe):
 
 
 def test_unknown_recipe_is_refused_with_the_known_ones():
-    with pytest.raises(BadInput, match="--recipe bugfix_gipo is not one of .*bugfix_entropy, bugfix_fold"):
+    with pytest.raises(BadInput, match=r"--recipe bugfix_gipo is not one of .*bugfix_entropy, bugfix_fold"):
         plan.check_recipe("bugfix_gipo")
 
 
