@@ -16,7 +16,7 @@ OVERRIDES = (
     "trainer.total_training_steps=50",
     "trainer.save_freq=1",
     "trainer.test_freq=-1",
-    "verl_ext.watch_s=2",
+    "verl_ext.watch_s=2.0",
 )
 ENDS_IN_S = 90
 

@@ -233,7 +233,8 @@ class BugFixAgentLoop(AgentLoopBase):
 
     def _left_out(self, stop: StopReason | None, task_id: str, cause: object) -> InfrastructureError:
         """What to raise: verl then takes the group as failed, trains on its other sessions and pads the batch."""
-        text = f"session of task {task_id} left out of training: {stop} ({cause})"
+        first = next(iter(str(cause).splitlines()), type(cause).__name__)  # Ray's go on for a page
+        text = f"session of task {task_id} left out of training: {stop} ({first})"
         logger.error(text)
         return InfrastructureError(text)
 
