@@ -89,8 +89,10 @@ class BugFixAgentLoop(AgentLoopBase):
         budget = settings.of_group(f"{task.task_id}/{kwargs.get('global_steps', '')}", self.limit + 1)
         session = Session([Segment(prompt_ids, list(head))], min(budget, self.limit))
         try:
+            # Opened once a process, which no session's time is charged with; but it may hang as well.
             async with asyncio.timeout(self.ours.wall_clock_s) as clock:
                 sandbox = await shared_sandbox(self.ours.sandbox)
+            async with asyncio.timeout(self.ours.wall_clock_s) as clock:
                 env = BugFixEnv(task, sandbox, tools=self.ours.tools, private=self.private)
                 await env.reset()
                 session.stop = await self._converse(session, env, context, head, sampling_params)
