@@ -183,7 +183,7 @@ async def test_stop_reasons(tokenizer, lines, settings, stop, turns):
 
 
 async def test_wall_clock_keeps_the_finished_turns(tokenizer):
-    row, _ = await play(tokenizer, [TEST] * 50, configuration(max_turns=50, wall_clock_s=1.5), delay=0.3)
+    row, _ = await play(tokenizer, [TEST] * 50, configuration(max_turns=50, wall_clock_s=5.0), delay=1.0)
     assert row.extra_fields["session"]["stop"] == "wall_clock"
     turns = row.extra_fields["session"]["turns"]
     assert 1 <= len(turns) < 6 and turns[-1]["end"] == len(row.response_ids)
@@ -200,7 +200,7 @@ async def test_time_that_runs_out_while_an_edit_is_tested_takes_the_edit_along(t
         return await inner(task, sources, *rest)
 
     monkeypatch.setattr(public_verdicts, "grade", slow_on_the_fix)
-    row, _ = await play(tokenizer, [TEST, FIX, SUBMIT], configuration(wall_clock_s=1.5))
+    row, _ = await play(tokenizer, [TEST, FIX, SUBMIT], configuration(wall_clock_s=5.0))
     session = row.extra_fields["session"]
     assert session["stop"] == "wall_clock" and [turn["tool"] for turn in session["turns"]] == ["run_tests"]
     assert len(session["sampled"]) == 1
