@@ -205,7 +205,7 @@ async def test_the_teacher_mostly_views_the_file_whose_function_fails(sandbox):
     told = [*env.prompt(), {"role": "tool", "content": report}]
     views = [LongPolicy(random.Random(seed))(env, context, told) for seed in range(200)]
     right = sum(view == Action("view", {"file": TASKS[0].provenance["file"]}) for view in views)
-    assert 130 <= right < 200, "0.8 of 200, five standard deviations less"
+    assert 158 <= right < 200, "0.9 of 200, five standard deviations less"
 
 
 @pytest.mark.asyncio(loop_scope="module")

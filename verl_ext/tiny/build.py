@@ -71,9 +71,17 @@ class Lessons:
         data.write_rows(path, worked.worked_repairs(pool, tasks, seed, report), seed)
 
     async def write_sessions(
-        self, path: Path, pool: Sequence[Task], plan: Plan, tokenizer: Path, done: Callable[[], None]
+        self, path: Path, pool: Sequence[Task], plan: Plan, work: Path, done: Callable[[], None]
     ) -> None:
-        """Plays a teacher session on each of ``pool`` and writes them as rows for SFT."""
+        """Plays a teacher session on each of ``pool`` and writes them as rows for SFT.
+
+        Args:
+            path: The file.
+            pool: A task may come several times.
+            plan: The build's.
+            work: Folder with what earlier stages left: ``tokenizer``, ``repairs.parquet``.
+            done: Called after each session.
+        """
         from verl_ext.sandbox import open_sandbox
         from verl_ext.tiny.teacher import sessions
 
@@ -116,7 +124,7 @@ def build(tasks_dir: Path, out: Path, plan: Plan, progress: Progress, lessons: L
             lessons.write_repairs(repairs, pool, tasks, plan.seed, lambda count: report(count, ""))
     if not sessions.is_file():
         with progress("teacher sessions", plan.sessions) as report:
-            _teach(lessons, sessions, train, plan, tokenizer, report)
+            _teach(lessons, sessions, train, plan, work, report)
     model = untrained
     for phase, parquet in zip(lessons.phases, (repairs, sessions), strict=True):
         model = _train(phase, model, parquet, work, plan.seed, progress)
@@ -155,7 +163,7 @@ def _teach(
     path: Path,
     train: Sequence[Task],
     plan: Plan,
-    tokenizer: Path,
+    work: Path,
     report: Callable[[int, str], None],
 ) -> None:
     import asyncio
@@ -171,7 +179,7 @@ def _teach(
         count += 1
         report(count, "")
 
-    asyncio.run(lessons.write_sessions(path, pool, plan, tokenizer, done))
+    asyncio.run(lessons.write_sessions(path, pool, plan, work, done))
 
 
 def _train(phase: sft.Phase, model: Path, parquet: Path, work: Path, seed: int, progress: Progress) -> Path:

@@ -11,19 +11,22 @@ from typing import Any
 from verl_ext.gym.program import Program
 from verl_ext.tiny import data, sft, worked
 from verl_ext.tiny.build import Lessons, Plan
-from verl_ext.tiny.long_teacher import TURNS
+from verl_ext.tiny.long_teacher import INSIGHT, TURNS
 from verl_ext.types import Task
 
-PLAN = Plan(sessions=2400, turns=TURNS)
+PLAN = Plan(sessions=2400, turns=TURNS, insight=INSIGHT)
 """Fewer teacher sessions than for ordinary tasks, since they are three times as long."""
+
+PASSES = 2
+"""Times that a session is among the rows: there is more to learn of it than of an ordinary one."""
 
 
 class LongLessons(Lessons):
     """Repairs that begin with looking for the file, and sessions played under every context manager."""
 
     inputs = MappingProxyType({"long": True})
-    # Twice as long as ordinary ones; a second pass would take as much time as all the rest.
-    phases = (replace(sft.REPAIRS, epochs=1), sft.SESSIONS)
+    # The second pass over the repairs goes with the sessions: alone these make it forget which file fails.
+    phases = (replace(sft.REPAIRS, epochs=1), replace(sft.SESSIONS, learning_rate=2e-3))
 
     def train_tasks(self, tasks: Iterable[Task]) -> list[Task]:
         return data.train_tasks(tasks, long=True)
@@ -41,16 +44,20 @@ class LongLessons(Lessons):
         data.write_rows(path, worked.worked_repairs(pool, tasks, seed, report, long_repair(pool, seed)), seed)
 
     async def write_sessions(
-        self, path: Path, pool: Sequence[Task], plan: Plan, tokenizer: Path, done: Callable[[], None]
+        self, path: Path, pool: Sequence[Task], plan: Plan, work: Path, done: Callable[[], None]
     ) -> None:
-        """One row a segment; the policy learns each of its messages once, in the segment in which it wrote it."""
+        """One row a segment; the policy learns each of its messages once, in the segment in which it wrote it.
+
+        Among them stand the worked repairs once more.
+        """
+        import pyarrow.parquet as pq
         from transformers import AutoTokenizer
 
         from verl_ext.sandbox import open_sandbox
         from verl_ext.tiny.long_play import Measure
         from verl_ext.tiny.long_teacher import sessions
 
-        measure = Measure(AutoTokenizer.from_pretrained(tokenizer))
+        measure = Measure(AutoTokenizer.from_pretrained(work / "tokenizer"))
         sandbox = await open_sandbox()
         try:
             played = await sessions(
@@ -58,7 +65,8 @@ class LongLessons(Lessons):
             )
         finally:
             await sandbox.aclose()
-        segments = [segment for session in played for segment in session.segments]
-        data.write_rows(
-            path, [segment.messages for segment in segments], plan.seed, [segment.sampled for segment in segments]
-        )
+        rows = PASSES * [(segment.messages, segment.sampled) for session in played for segment in session.segments]
+        for repair in pq.read_table(work / "repairs.parquet")["messages"].to_pylist():
+            rows.append((repair, [message["role"] == "assistant" for message in repair]))
+        messages, sampled = zip(*rows, strict=True)
+        data.write_rows(path, messages, plan.seed, sampled)

@@ -19,12 +19,15 @@ from verl_ext.agent.settings import ContextConfig
 from verl_ext.gym.env import BugFixEnv
 from verl_ext.gym.tools_ops import FAILURE_CHARS
 from verl_ext.tiny.long_play import Measure, Played, play
-from verl_ext.tiny.teacher import INSIGHT, Habits, WeakPolicy, repairs
+from verl_ext.tiny.teacher import Habits, WeakPolicy, repairs
 from verl_ext.types import Action, InfrastructureError, Task
 
 if TYPE_CHECKING:
     from verl_ext.sandbox import Sandbox
 
+INSIGHT = 0.5
+"""Chance that an edit of a training session is the true repair; more than for ordinary tasks, of which fewer edits are
+made in the wrong file."""
 TURNS = 14
 """Turn limit of a session; with that many, most outgrow the budgets below."""
 BUDGETS = 320, 448
@@ -50,8 +53,8 @@ class LongHabits:
         patience: Edits in a branch before it returns: the least and the most.
     """
 
-    look: float = 0.7
-    follow: float = 0.8
+    look: float = 0.9
+    follow: float = 0.9
     again: float = 0.95
     leave: float = 0.4
     note: float = 0.04
