@@ -70,7 +70,7 @@ def long_model_dir(long_tasks_dir) -> Path:
     """Knows all context managers, and little else."""
     out = long_tasks_dir.parent / "tiny"
     argv = ("tiny", "build", "--long", "--tasks", str(long_tasks_dir), "--out", str(out))
-    cli(*argv, "--programs", "500", "--sessions", "1000")
+    cli(*argv, "--programs", "400", "--sessions", "600")
     return out
 
 
