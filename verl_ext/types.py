@@ -111,7 +111,8 @@ class Observation:
     Attributes:
         text: Bounded, deterministic text for the policy.
         done: The session is over (``submit``).
-        anchor: Digest of the exact sources the action acted on (before the action).
+        anchor: Digest of what the action acted on: the exact sources before it, and where an edit goes to the file that
+            was viewed, that file's path.
         potential: Share of public tests that pass in the state *after* the action, in [0, 1].
         valid: The call was well-formed and its tool and arguments allowed.
         redundant: The action could change or reveal nothing (test of an unchanged state, edit that changes nothing).

@@ -173,6 +173,33 @@ async def test_edits_go_to_the_file_viewed_last_and_undo_to_whatever_file_it_was
         assert (seen.text, seen.valid) == (f"no file {file}", False)
 
 
+async def test_the_file_that_is_viewed_is_part_of_the_anchor(sandbox):
+    """The same edit on the same sources does another thing there; GiGPO must not compare the two."""
+    env = BugFixEnv(lengthen(POOL, 0)[0], sandbox, "ops_files", verdicts=Verdicts())
+    await env.reset()
+    before = env.anchor
+    anchors = []
+    for file in (1, 2, 1):
+        seen = await env.step(Action("view", {"file": file}))
+        anchors += [seen.anchor, env.state]
+    assert env.anchor == before == anchors[0]
+    assert anchors[1] == anchors[2] == anchors[5] and anchors[3] == anchors[4]
+    assert len({before, anchors[1], anchors[3]}) == 3
+
+
+async def test_what_left_the_context_may_be_shown_again(sandbox):
+    env = BugFixEnv(lengthen(POOL, 0)[0], sandbox, "ops_files", verdicts=Verdicts())
+    await env.reset()
+    for action in (Action("view", {"file": 1}), Action("run_tests")):
+        assert not (await env.step(action)).redundant
+        assert (await env.step(action)).redundant
+    anchor = env.state
+    env.forget()
+    assert env.state == anchor
+    for action in (Action("view", {"file": 1}), Action("run_tests")):
+        assert not (await env.step(action)).redundant
+
+
 async def test_a_view_keeps_within_the_recipes_limit(sandbox):
     env, number = await start(sandbox)
     path = env.task.editable[number - 1]

@@ -151,7 +151,7 @@ class BugFixAgentLoop(AgentLoopBase):
             if reply is None:
                 observation = await env.step(action)
             else:
-                observation = Observation(clean(reply.text), False, env.anchor, potential, reply.valid, reply.redundant)
+                observation = Observation(clean(reply.text), False, env.state, potential, reply.valid, reply.redundant)
             turn = Exchange(
                 index=len(session.turns),
                 tool=action.tool,
@@ -176,6 +176,8 @@ class BugFixAgentLoop(AgentLoopBase):
                 return self._out_of_room(session)
             if stop := self._go_on(session, head, context.move(turn, LoopRoom(self, session, head))):
                 return stop
+            if session.segment is not segment:
+                env.forget()
 
     def _go_on(self, session: Session, head: list[Message], move: Move | None) -> StopReason | None:
         """Do what the context manager decided; why the session ends when that cannot be."""

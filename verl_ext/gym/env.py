@@ -142,6 +142,12 @@ class BugFixEnv:
         return self._workspace.anchor
 
     @property
+    def state(self) -> str:
+        """Digest of all that the next action acts on: the sources, and the file an edit would go to."""
+        viewed = self._workspace.viewed
+        return self.anchor if viewed is None else digest({**self._workspace.sources, "": viewed[0]})
+
+    @property
     def public(self) -> Verdict:
         """Verdict of the public tests on the files as they stand."""
         if self._public is None:
@@ -183,7 +189,7 @@ class BugFixEnv:
         if self.done:
             raise RuntimeError("the session is over; await env.reset() first")
         _ = self.public
-        anchor, before = self.anchor, self.sources
+        state, anchor, before = self.state, self.anchor, self.sources
         outcome = self._act(action)
         text, seconds, changed = outcome.text, 0.0, self.anchor != anchor
         if changed:
@@ -195,13 +201,19 @@ class BugFixEnv:
             # able to end itself that way.
             text=text.encode("utf-8", "replace").decode(),
             done=self.done,
-            anchor=anchor,
+            anchor=state,
             potential=self.potential,
             valid=outcome.valid,
             redundant=outcome.redundant,
             hard_coded=changed and action.tool != "undo" and hard_codes(before, self.sources, self.task.public.cases),
             seconds=seconds,
         )
+
+    def forget(self) -> None:
+        """The policy's context no longer holds what it was shown: being shown it again is not redundant."""
+        self._known.clear()
+        if (viewed := self._workspace.viewed) is not None:
+            self._workspace.viewed = viewed[0], ""
 
     async def grade(self) -> Verdict:
         """Verdict of the hidden tests on a pristine copy plus the editable files as they stand.
