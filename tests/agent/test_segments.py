@@ -184,7 +184,7 @@ async def test_the_sessions_of_a_group_have_one_budget(tokenizer):
 async def test_what_was_sampled_before_the_end_of_time_is_kept(tokenizer):
     config = folding("note")
     config.verl_ext.wall_clock_s = 5
-    rows, script = await play_rows(tokenizer, [TEST, NOTE] + [TEST] * 20, config, delay=0.5)
+    rows, script = await play_rows(tokenizer, [TEST, NOTE] * 12, config, delay=0.5)
     turns = check_rows(rows, script)
     assert rows[-1].extra_fields["session"]["stop"] == "wall_clock" and len(turns) < 12
 
