@@ -24,7 +24,9 @@ def weights(spec: list[tuple[str, str, tuple[int, ...]]], seed: int) -> Iterator
         random = np.random.default_rng((seed, number)).integers(
             2 if dtype == "bool" else 256, size=size, dtype=np.uint8
         )
-        yield name, torch.from_numpy(random).view(getattr(torch, dtype)).view(shape)
+        # An empty array of NumPy's has no stride that torch could view.
+        flat = torch.from_numpy(random) if size else torch.empty(0, dtype=torch.uint8)
+        yield name, flat.view(getattr(torch, dtype)).view(shape)
 
 
 def identity(name: str, weight: torch.Tensor) -> tuple[str, str, tuple[int, ...], str]:
