@@ -221,7 +221,18 @@ def test_missing_data_names_the_command(tmp_path, capsys, monkeypatch):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(SystemExit):
         validate_or_exit(recipe(actor_rollout_ref__model__path=str(tmp_path)))
-    assert "nowhere/train.parquet does not exist; run: verl-ext tasks build" in capsys.readouterr().err
+    assert "nowhere/train.parquet does not exist; run: verl-ext tasks build --out" in capsys.readouterr().err
+
+
+def test_what_long_tasks_miss_is_built_with_long(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("VERL_PLATFORM", "cpu")
+    for says in ("run: verl-ext tiny build --long", "run: verl-ext tasks build --long --out"):
+        config = recipe(actor_rollout_ref__model__path=str(tmp_path))
+        config.verl_ext.tools = "ops_files"
+        with pytest.raises(SystemExit):
+            validate_or_exit(config)
+        assert says in capsys.readouterr().err
+        (tmp_path / "config.json").write_text("{}")
 
 
 def test_an_estimator_of_ours_needs_a_trainer_of_ours_with_any_agent_loop(capsys):

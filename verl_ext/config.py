@@ -286,14 +286,15 @@ def validate(config: DictConfig) -> None:
             f"trainer.device={config.trainer.device} but VERL_PLATFORM={os.environ.get('VERL_PLATFORM', '')!r}: "
             "for a CPU run use both hardware=cpu and VERL_PLATFORM=cpu, for GPUs neither"
         )
+    long = " --long" if parsed.tools == "ops_files" else ""
     model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
     if on_cpu and not (model / "config.json").is_file():
-        raise BadInput(f"actor_rollout_ref.model.path={model} holds no config.json; run: verl-ext tiny build")
+        raise BadInput(f"actor_rollout_ref.model.path={model} holds no config.json; run: verl-ext tiny build{long}")
     for key, files in data_files(config).items():
         for file in files:
             if not (path := Path(file).expanduser()).is_file():
                 raise BadInput(
-                    f"data.{key}: {file} does not exist; run: verl-ext tasks build --out {Path(file).parent}"
+                    f"data.{key}: {file} does not exist; run: verl-ext tasks build{long} --out {Path(file).parent}"
                 )
             if problem := _check_rows(path, parsed.tools, parsed.sandbox):
                 raise BadInput(f"data.{key}: {file} {problem}")
