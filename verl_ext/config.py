@@ -21,6 +21,7 @@ from verl_ext.agent.settings import ContextConfig
 from verl_ext.agent.settings import check as check_context
 from verl_ext.objective.settings import EntropyConfig
 from verl_ext.objective.settings import check as check_entropy
+from verl_ext.simulate.workload import distribution
 from verl_ext.trainer.exactness_settings import ExactnessConfig
 from verl_ext.trainer.exactness_settings import check as check_exactness
 from verl_ext.types import BadInput, InfrastructureError
@@ -75,6 +76,8 @@ class Config:
         poll_interval_s: Seconds between the trainer's looks at finished sessions (verl: 2.0, not configurable).
         grade_s: Seconds the grade of a session may take, waiting for a sandbox included. After that it counts as a
             failure of infrastructure.
+        tool_delay: Seconds to wait after each tool's answer, as :func:`~verl_ext.simulate.workload.distribution` reads
+            them: stands for slow tools where asynchrony is measured. They count into ``wall_clock_s``.
         watch_s: Seconds between looks at whether all actors live, see :mod:`verl_ext.trainer.watch`. 0: never, and no
             ``stall_s`` either.
         stall_s: Seconds beyond ``wall_clock_s`` that the trainer waits without any session's end before it ends the
@@ -94,6 +97,7 @@ class Config:
     truncated_in_baseline: bool = True
     poll_interval_s: float = 0.1
     grade_s: float = 600.0
+    tool_delay: str = "constant:0"
     watch_s: float = 10.0
     stall_s: float = 600.0
     session_dir: str | None = None
@@ -151,6 +155,10 @@ def parse(config: DictConfig) -> Config:
     _one_of("verl_ext.sandbox.isolation", parsed.sandbox.isolation, ("auto", "bubblewrap", "landlock", "none"))
     for name in ("wall_clock_s", "max_invalid_calls", "poll_interval_s", "grade_s"):
         _positive(f"verl_ext.{name}", getattr(parsed, name))
+    try:
+        distribution(parsed.tool_delay)
+    except BadInput as error:
+        raise BadInput(f"verl_ext.tool_delay: {error}") from None
     for name in ("watch_s", "stall_s"):
         if getattr(parsed, name) < 0:
             raise BadInput(f"verl_ext.{name}={getattr(parsed, name)} must not be negative; 0 is never")

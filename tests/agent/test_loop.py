@@ -189,6 +189,14 @@ async def test_wall_clock_keeps_the_finished_turns(tokenizer):
     assert 1 <= len(turns) < 6 and turns[-1]["end"] == len(row.response_ids)
 
 
+async def test_a_tool_delay_is_waited_for_and_counted(tokenizer):
+    row, _ = await play(tokenizer, [TEST, FIX, SUBMIT], configuration(tool_delay="constant:0.4"))
+    session = row.extra_fields["session"]
+    assert session["stop"] == "submitted" and session["sandbox_s"] >= 3 * 0.4
+    row, _ = await play(tokenizer, [TEST, TEST], configuration(tool_delay="constant:3", wall_clock_s=5.0))
+    assert row.extra_fields["session"]["stop"] == "wall_clock" and len(row.extra_fields["session"]["turns"]) == 1
+
+
 async def test_time_that_runs_out_while_an_edit_is_tested_takes_the_edit_along(tokenizer, monkeypatch):
     from verl_ext.gym.env import public_verdicts
 

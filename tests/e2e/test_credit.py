@@ -20,9 +20,13 @@ def gigpo_run(whole_run) -> Run:
 
 @pytest.fixture(scope="module")
 def potential_run(whole_run) -> Run:
-    """Asynchronous on shared devices, three steps: sessions are cut short by updates and go on afterwards."""
+    """Asynchronous on shared devices, three steps: sessions are cut short by updates and go on afterwards.
+
+    Tools are slow, now and then very slow: on a fast machine every session would else end before the first update.
+    """
     settings = "+algorithm.credit={gamma: 1.0, lam: 1.0, baseline: leave_one_out, invalid_penalty: 0.0}"
     overrides = ["algorithm.adv_estimator=potential", settings, "trainer.total_training_steps=3"]
+    overrides += ["verl_ext.tool_delay=pareto:1.0:1.5"]
     return whole_run("potential", "bugfix_colocate_async", *overrides)
 
 

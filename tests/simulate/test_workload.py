@@ -11,7 +11,14 @@ from verl_ext.types import BadInput
 
 @pytest.mark.parametrize(
     ("text", "mean"),
-    [("2.5", 2.5), ("uniform:1:4", 2.5), ("exponential:2", 2), ("lognormal:2:0.8", 2), ("pareto:2:3", 2)],
+    [
+        ("2.5", 2.5),
+        ("constant:2.5", 2.5),
+        ("uniform:1:4", 2.5),
+        ("exponential:2", 2),
+        ("lognormal:2:0.8", 2),
+        ("pareto:2:3", 2),
+    ],
 )
 def test_a_distribution_has_the_mean_it_is_given(text, mean):
     found, rng = distribution(text), random.Random(0)

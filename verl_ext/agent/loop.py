@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -33,7 +34,8 @@ from verl_ext.gym.flags import flags
 from verl_ext.gym.prompts import tool_schemas
 from verl_ext.gym.tasks import task_from_json
 from verl_ext.legacy import entry_point
-from verl_ext.types import InfrastructureError, Observation, StopReason, Task
+from verl_ext.simulate.workload import distribution
+from verl_ext.types import Action, InfrastructureError, Observation, StopReason, Task
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +60,7 @@ class BugFixAgentLoop(AgentLoopBase):
         self.ours = parse(self.config)
         self.private = [file for files in data_files(self.config).values() for file in files]
         multi_turn = self.rollout_config.multi_turn
+        self.tool_delay = distribution(self.ours.tool_delay)
         self.max_turns: int = multi_turn.max_assistant_turns
         self.observation_limit: int = multi_turn.max_tool_response_length
         self.parser = ToolParser.get_tool_parser(multi_turn.format, self.tokenizer)
@@ -149,7 +152,7 @@ class BugFixAgentLoop(AgentLoopBase):
             potential, before = env.potential, env.sources
             reply = context.act(action)
             if reply is None:
-                observation = await env.step(action)
+                observation = await self._step(env, action)
             else:
                 observation = Observation(clean(reply.text), False, env.state, potential, reply.valid, reply.redundant)
             turn = Exchange(
@@ -178,6 +181,13 @@ class BugFixAgentLoop(AgentLoopBase):
                 return stop
             if session.segment is not segment:
                 env.forget()
+
+    async def _step(self, env: BugFixEnv, action: Action) -> Observation:
+        observation = await env.step(action)
+        if not (delay := self.tool_delay.draw(random)):
+            return observation
+        await asyncio.sleep(delay)
+        return replace(observation, seconds=observation.seconds + delay)
 
     def _go_on(self, session: Session, head: list[Message], move: Move | None) -> StopReason | None:
         """Do what the context manager decided; why the session ends when that cannot be."""

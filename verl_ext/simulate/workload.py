@@ -57,7 +57,7 @@ class Distribution:
     draw: Callable[[random.Random], float]
 
 
-FORMS = "a number, uniform:LOW:HIGH, exponential:MEAN, lognormal:MEAN:SIGMA or pareto:MEAN:ALPHA"
+FORMS = "a number, constant:SECONDS, uniform:LOW:HIGH, exponential:MEAN, lognormal:MEAN:SIGMA or pareto:MEAN:ALPHA"
 
 
 def distribution(text: str) -> Distribution:
