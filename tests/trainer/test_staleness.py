@@ -14,7 +14,6 @@ from verl_ext.trainer.staleness import (
     correction_metrics,
     cut_RL,
     largest_age,
-    length_metrics,
     turn_versions,
 )
 from verl_ext.trainer.turns import Row
@@ -95,18 +94,6 @@ def test_shares_by_position_of_the_turn():
     assert found["staleness/rejected"] == pytest.approx(2 / 6)
     assert found["staleness/log_ratio_abs/turn_8"] == pytest.approx(float(torch.tensor([4.0, 8.0]).log().mean()))
     assert not [name for name in found if name.endswith(("turn_1", "turn_4"))]  # no such turns
-
-
-def test_lengths_trained_and_started():
-    assert length_metrics([1, 1, 2, 4], [1, 1, 2, 4]) == {
-        "staleness/turns/trained": 2,
-        "staleness/turns/started": 2,
-        "staleness/turns/distance": 0,
-    }
-    found = length_metrics([1, 1, 2], [1, 1, 2, 6, 6, 6])
-    assert found["staleness/turns/started"] == pytest.approx(22 / 6)
-    assert found["staleness/turns/distance"] == pytest.approx(0.5)
-    assert length_metrics([], [1]) == {}
 
 
 def config(threshold, strategy, ahead, mode="separate_async"):

@@ -9,10 +9,12 @@ but for a session that is alone in its group, whose advantage verl takes to be i
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import ray
 import torch
 import transfer_queue as tq
 from tensordict import TensorDict
@@ -24,6 +26,8 @@ from verl_ext.objective.settings import check as check_entropy
 from verl_ext.plugin import cpu_platform
 from verl_ext.trainer import exactness, loss, mini_batches, staleness
 from verl_ext.trainer.estimators import Turns, turns_at_hand
+from verl_ext.trainer.idle import InFlight, idle_metrics
+from verl_ext.trainer.lengths import Lengths
 from verl_ext.trainer.metrics import (
     lone_rows,
     segment_metrics,
@@ -68,12 +72,34 @@ class SessionTrainerMixin:
         check_segments(self.ours.context, config)
         super().__init__(config=config)
         self.replay_buffer.poll_interval = self.ours.poll_interval_s
+        self.lengths = Lengths()
+        self.lengths.see_evictions(self.replay_buffer)
+        self._in_flight: InFlight | None = None
 
     def _setup(self) -> None:
         super()._setup()
         bonus = self.ours.entropy.where != "none"
         actor = self.config.actor_rollout_ref.actor
         loss.install(actor, self.actor_rollout_wg, sessions=self.sessions_weigh, bonus=bonus)
+
+    def fit(self, agent_loop_manager: Any) -> None:
+        if self.base_mode == "separate_async":
+            balancer = self.standalone_server_manager.global_load_balancer
+            self._in_flight = InFlight(lambda: ray.get(balancer.get_total_inflight.remote(), timeout=5.0))
+            self._in_flight.start()
+        try:
+            super().fit(agent_loop_manager)
+        finally:
+            if self._in_flight:
+                self._in_flight.end()
+
+    def step(self, metrics: dict[str, Any], timing_raw: dict[str, float]) -> Any:
+        looks = self._in_flight.take if self._in_flight else lambda: None
+        looks()  # seen during validation, saving and the sending of weights
+        began = time.perf_counter()
+        batch = super().step(metrics, timing_raw)
+        metrics.update(idle_metrics(time.perf_counter() - began, timing_raw.get("gen", 0.0), looks()))
+        return batch
 
     def get_llm_client(self) -> Any:
         manager = self.llm_server_manager
@@ -207,6 +233,8 @@ class SessionTrainerMixin:
         metrics.update(segment_metrics(rows, scores, lengths, trained, padding=len(batch) - len(real)))
         metrics.update(step_group_metrics(rows))
         if self.base_mode != "sync":
+            self.lengths.see(self.replay_buffer.partitions[batch.partition_id])
+            metrics.update(self.lengths.step(dict(zip(batch.keys, batch.tags, strict=True))))
             versions = staleness.turn_versions(rows, [batch.tags[i] for i in real])
             metrics.update(staleness.age_metrics(versions, kwargs["global_steps"] - 1))
             metrics.update(self._correction_metrics(rows, batch.partition_id))

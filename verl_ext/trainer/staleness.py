@@ -165,25 +165,3 @@ def correction_metrics(
         for suffix, place in places.items()
         if place.any()
     }
-
-
-def length_metrics(trained: Sequence[int], started: Sequence[int]) -> dict[str, float]:
-    """``staleness/turns/*``: whether training sees shorter sessions than were started.
-
-    Args:
-        trained: Turns of each session that was trained on.
-        started: Turns of each session that ended, dropped ones included, over the same stretch of the run.
-
-    Returns:
-        Means of both, and ``distance``: the largest difference of their distribution functions (Kolmogorov-Smirnov), 0
-        when they are alike and 1 when they have nothing in common. Empty when either has no session.
-    """
-    if not trained or not started:
-        return {}
-    points = sorted({*trained, *started})
-    below = [np.searchsorted(np.sort(turns), points, side="right") / len(turns) for turns in (trained, started)]
-    return {
-        "staleness/turns/trained": float(np.mean(trained)),
-        "staleness/turns/started": float(np.mean(started)),
-        "staleness/turns/distance": float(np.abs(below[0] - below[1]).max()),
-    }
