@@ -95,15 +95,22 @@ class Run:
 
 
 class Training:
-    """One process of ``main_ppo`` on a recipe, with its log in a file."""
+    """One process of an entry point (``main_ppo``) on a recipe, with its log in a file."""
 
-    def __init__(self, run: Run, attempt: int, *overrides: str, recipe: str = "bugfix_grpo"):
+    def __init__(
+        self,
+        run: Run,
+        attempt: int,
+        *overrides: str,
+        recipe: str = "bugfix_grpo",
+        module: str = "verl.trainer.main_ppo",
+    ):
         self.run = run
         self.log = run.folder / f"train-{attempt}.log"
         self.metrics = run.folder / f"metrics-{attempt}.jsonl"
         env = {**os.environ, "VERL_PLATFORM": "cpu", "VERL_FILE_LOGGER_PATH": str(self.metrics)}
         argv = [
-            *(sys.executable, "-m", "verl.trainer.main_ppo"),
+            *(sys.executable, "-m", module),
             *("--config-path", str(ROOT / "recipes"), "--config-name", recipe),
             f"data.train_files={run.tasks}/train.parquet",
             f"data.val_files=[{run.tasks}/val.parquet]",
@@ -199,11 +206,12 @@ def run(tasks_dir, model_dir) -> Run:
     return run
 
 
-def train_whole(tasks: Path, model: Path, name: str, recipe: str, *overrides: str) -> Run:
+def train_whole(tasks: Path, model: Path, name: str, recipe: str, *overrides: str, **kwargs: str) -> Run:
     """Run a recipe to its end, without evaluation or checkpoint."""
     run = Run(tasks.parent / name, model, tasks)
     run.folder.mkdir()
-    training = Training(run, 1, "trainer.save_freq=-1", "trainer.test_freq=-1", *overrides, recipe=recipe)
+    without = ("trainer.save_freq=-1", "trainer.test_freq=-1")
+    training = Training(run, 1, *without, *overrides, recipe=recipe, **kwargs)
     training.wait_for(lambda: training.process.poll() is not None, "the end")
     run.logs = [training.log.read_text(errors="replace")]
     assert training.process.returncode == 0, run.logs[0][-6000:]
