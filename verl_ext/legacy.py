@@ -19,7 +19,11 @@ ENTRY_POINTS = {
 INSTEAD = {"fully_async": "bugfix_fully_async", "one_step_off": "bugfix_one_step"}
 """The recipe that does the same on V1."""
 
-_ONE_STEP_RUNNER_CPUS = 10  # ``@ray.remote(num_cpus=10)`` in verl/experimental/one_step_off_policy/main_ppo.py
+_RUNNER_CPUS = {"one_step_off": 10, "fully_async": 23}
+"""CPUs that verl's own actors ask Ray for: ``@ray.remote(num_cpus=...)`` in ``one_step_off_policy/main_ppo.py``; in
+``fully_async_main.py`` (1), ``_trainer.py`` (10), ``_rollouter.py`` (10) and ``message_queue.py`` (2)."""
+_WORKER_CPUS = 8
+"""And at least so many for two devices, the agent loops and the reward workers."""
 
 
 def entry_point(config: DictConfig) -> str | None:
@@ -54,13 +58,13 @@ def check(config: DictConfig, used: dict[str, bool]) -> None:
     for key in ("nnodes", "n_gpus_per_node"):
         if not config.rollout[key] > 0:
             raise BadInput(f"rollout.{key}={config.rollout[key]}: {module} has a rollout of its own; give 1")
+    slots, needed = OmegaConf.select(config, "ray_kwargs.ray_init.num_cpus"), _RUNNER_CPUS[name] + _WORKER_CPUS
+    if slots is not None and slots < needed:
+        raise BadInput(
+            f"ray_kwargs.ray_init.num_cpus={slots}: {module} asks for {needed} or more, and Ray would wait for them "
+            "for ever; give 48 (slots, not cores)"
+        )
     if name == "one_step_off":
-        slots = OmegaConf.select(config, "ray_kwargs.ray_init.num_cpus")
-        if slots is not None and slots <= _ONE_STEP_RUNNER_CPUS:
-            raise BadInput(
-                f"ray_kwargs.ray_init.num_cpus={slots}: the runner of {module} takes {_ONE_STEP_RUNNER_CPUS}, and Ray "
-                "would wait for more for ever; give 24 (slots, not cores)"
-            )
         return
     for key, wanted in (("train_batch_size", 0), ("gen_batch_size", 1)):
         if config.data[key] != wanted:
