@@ -7,6 +7,8 @@ sampled by older weights.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
@@ -23,21 +25,31 @@ BUDGET = 288
 MANAGERS = ("drop_oldest", "env_summary", "note", "fold")
 
 
-@pytest.fixture(scope="module", params=MANAGERS)
-def run(request, whole_long_run) -> Run:
-    """Two steps each: GRPO, but GiGPO with ``drop_oldest``, and ``note`` on ``separate_async``."""
-    manager = request.param
-    recipe = {"note": "bugfix_one_step", "drop_oldest": "bugfix_gigpo"}.get(manager, "bugfix_fold")
-    overrides = [
-        *(["base=long"] if recipe != "bugfix_fold" else []),
-        f"verl_ext.context.manager={manager}",
-        f"verl_ext.context.budget={BUDGET}",
-        "verl_ext.context.charges.failed_call=0.01",
-        "trainer.total_training_steps=2",
-    ]
-    found = whole_long_run(manager, recipe, *overrides)
-    found.manager = manager
-    return found
+@pytest.fixture(scope="module")
+def trained(whole_long_run) -> Callable[[str], Run]:
+    """The run with a manager, made when it is first asked for: two steps of GRPO, of GiGPO with ``drop_oldest``, and
+    on ``separate_async`` with ``note``."""
+
+    @cache
+    def run(manager: str) -> Run:
+        recipe = {"note": "bugfix_one_step", "drop_oldest": "bugfix_gigpo"}.get(manager, "bugfix_fold")
+        overrides = [
+            *(["base=long"] if recipe != "bugfix_fold" else []),
+            f"verl_ext.context.manager={manager}",
+            f"verl_ext.context.budget={BUDGET}",
+            "verl_ext.context.charges.failed_call=0.01",
+            "trainer.total_training_steps=2",
+        ]
+        found = whole_long_run(manager, recipe, *overrides)
+        found.manager = manager
+        return found
+
+    return run
+
+
+@pytest.fixture(params=MANAGERS)
+def run(request, trained) -> Run:
+    return trained(request.param)
 
 
 def sessions_of(rows: list[dict]) -> dict[tuple[str, str], list[dict]]:
@@ -102,16 +114,16 @@ def test_sessions_were_folded_and_each_token_is_trained_once(run):
     assert folded(run) >= (8 if run.manager in ("drop_oldest", "env_summary") else 1)
 
 
-def test_the_policy_folds_by_itself_where_it_may(run):
+@pytest.mark.parametrize(("manager", "tool"), [("note", "note"), ("fold", "branch")])
+def test_the_policy_folds_by_itself_where_it_may(trained, manager, tool):
+    run = trained(manager)
     folded(run)
-    tools = {turn["tool"] for rows in run.sessions.values() for row in rows for turn in row["session"]["turns"]}
     # The environment may have closed a branch.
-    assert {"note": {"note"}, "fold": {"branch"}}.get(run.manager, set()) <= tools
+    assert tool in {turn["tool"] for rows in run.sessions.values() for row in rows for turn in row["session"]["turns"]}
 
 
-def test_dropped_answers_leave_their_mark(run):
-    if run.manager != "drop_oldest":
-        pytest.skip("another manager")
+def test_dropped_answers_leave_their_mark(trained):
+    run = trained("drop_oldest")
     tokenizer = AutoTokenizer.from_pretrained(run.model)
     later = [row for rows in run.sessions.values() for row in rows if not row["key"].endswith("_0")]
     # Where whole turns were left out, none may be left of those that were dropped.
@@ -146,9 +158,8 @@ def test_it_trains_and_says_what_a_session_cost(run):
         assert metrics["process/failed_call"] == pytest.approx(0.01 * metrics["session/invalid"], abs=1e-6)
 
 
-def test_separate_async_trains_on_no_turn_older_than_its_recipe_says(run):
-    if run.manager != "note":
-        pytest.skip("a synchronous run")
+def test_separate_async_trains_on_no_turn_older_than_its_recipe_says(trained):
+    run = trained("note")
     for step, rows in run.sessions.items():
         versions = [version for row in rows for turn in row["session"]["turns"] for version in turn["versions"]]
         assert min(versions) >= step - 1 - 1 and max(versions) <= step - 1
