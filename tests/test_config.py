@@ -26,6 +26,7 @@ def test_defaults_and_overrides():
         ({"tools": "vim"}, "verl_ext.tools='vim' is not one of ops, "),
         ({"truncated": "drop"}, "verl_ext.truncated='drop' is not one of mask, zero, score"),
         ({"wall_clock_s": 0}, "verl_ext.wall_clock_s=0 must be greater than 0"),
+        ({"temperature_factor": 0.0}, "verl_ext.temperature_factor=0.0 must be greater than 0"),
         ({"tool_delay": "pareto:1:1"}, "verl_ext.tool_delay: 'pareto:1:1' has no mean"),
         ({"max_turn_tokens": -1}, "verl_ext.max_turn_tokens=-1 must not be negative"),
         ({"max_invalid_calls": "three"}, "verl_ext.max_invalid_calls='three' must be int"),

@@ -76,6 +76,8 @@ class Config:
         poll_interval_s: Seconds between the trainer's looks at finished sessions (verl: 2.0, not configurable).
         grade_s: Seconds the grade of a session may take, waiting for a sandbox included. After that it counts as a
             failure of infrastructure.
+        temperature_factor: Factor on the temperature that sessions are sampled at. Other than 1, sampler and trainer
+            differ by a known amount: to measure what a correction does, in evaluation too.
         tool_delay: Seconds to wait after each tool's answer, as :func:`~verl_ext.simulate.workload.distribution` reads
             them: stands for slow tools where asynchrony is measured. They count into ``wall_clock_s``.
         watch_s: Seconds between looks at whether all actors live, see :mod:`verl_ext.trainer.watch`. 0: never, and no
@@ -97,6 +99,7 @@ class Config:
     truncated_in_baseline: bool = True
     poll_interval_s: float = 0.1
     grade_s: float = 600.0
+    temperature_factor: float = 1.0
     tool_delay: str = "constant:0"
     watch_s: float = 10.0
     stall_s: float = 600.0
@@ -153,7 +156,7 @@ def parse(config: DictConfig) -> Config:
     _one_of("verl_ext.truncated", parsed.truncated, TRUNCATED)
     _one_of("verl_ext.sandbox.backend", parsed.sandbox.backend, BACKENDS)
     _one_of("verl_ext.sandbox.isolation", parsed.sandbox.isolation, ("auto", "bubblewrap", "landlock", "none"))
-    for name in ("wall_clock_s", "max_invalid_calls", "poll_interval_s", "grade_s"):
+    for name in ("wall_clock_s", "max_invalid_calls", "poll_interval_s", "grade_s", "temperature_factor"):
         _positive(f"verl_ext.{name}", getattr(parsed, name))
     try:
         distribution(parsed.tool_delay)

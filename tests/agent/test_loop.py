@@ -62,12 +62,14 @@ class Script:
     def __init__(self, tokenizer, lines: list[str], delay: float = 0.0):
         self.tokenizer, self.lines, self.delay = tokenizer, list(lines), delay
         self.seen: list[tuple[list[int], list[int]]] = []
+        self.temperatures: list[float] = []
 
     async def generate(self, request_id, *, prompt_ids, sampling_params, **_):
         await asyncio.sleep(self.delay)
         line = self.lines.pop(0)
         if line == "ABORT":
             return TokenOutput(token_ids=[], log_probs=[], stop_reason="aborted", extra_fields={})
+        self.temperatures.append(sampling_params["temperature"])
         ids = self.tokenizer.encode(line + END)[: sampling_params["max_tokens"]]
         self.seen.append((list(prompt_ids), ids))
         versions = {"global_steps": 3, "min_global_steps": 3, "max_global_steps": 3}
@@ -187,6 +189,11 @@ async def test_wall_clock_keeps_the_finished_turns(tokenizer):
     assert row.extra_fields["session"]["stop"] == "wall_clock"
     turns = row.extra_fields["session"]["turns"]
     assert 1 <= len(turns) < 6 and turns[-1]["end"] == len(row.response_ids)
+
+
+async def test_the_sampler_s_temperature_can_be_off(tokenizer):
+    _, script = await play(tokenizer, [TEST, SUBMIT], configuration(temperature_factor=1.2))
+    assert script.temperatures == pytest.approx([1.2, 1.2])
 
 
 async def test_a_tool_delay_is_waited_for_and_counted(tokenizer):

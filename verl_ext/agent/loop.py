@@ -85,6 +85,8 @@ class BugFixAgentLoop(AgentLoopBase):
             InfrastructureError: Sandbox or server failed: no row, so no loss and no part in the group's statistics.
         """
         task = task_from_json(kwargs["extra_info"]["task"])
+        temperature = sampling_params["temperature"] * self.ours.temperature_factor
+        sampling_params = {**sampling_params, "temperature": temperature}
         settings = self.ours.context
         context = manager(settings.manager)(settings, list(task.sources))
         head = with_hint([dict(message) for message in kwargs["raw_prompt"]], context.hint[self.ours.tools])
