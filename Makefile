@@ -18,7 +18,7 @@ PYTEST := $(BIN)/python -m pytest
 help:
 	@echo 'make demo        train a small bug-fixing agent on this machine, with a table and a picture before and after'
 	@echo 'make test        every test, end to end included (make test-fast: without the parts that need minutes)'
-	@echo 'make test-long   the demo with three seeds, five methods with three seeds, ten thousand grades (4.5 hours)'
+	@echo 'make test-long   the demo with three seeds, the comparisons of docs/results.md, ten thousand grades (ten hours)'
 	@echo 'make lint        ruff'
 	@echo 'make bench       the benchmarks'
 	@echo 'make doctor      what is installed, registered and in force'
@@ -46,7 +46,7 @@ test-fast: $(STAMP)
 	@$(PYTEST) -m 'not e2e and not long' $(ARGS)
 
 test-long: $(STAMP)
-	@echo '== test-long: the demo with three seeds, five methods with three seeds, ten thousand grades (4.5 hours)'
+	@echo '== test-long: the demo with three seeds, the comparisons of docs/results.md, ten thousand grades (ten hours)'
 	@$(PYTEST) -m long $(ARGS)
 
 lint: $(STAMP)
