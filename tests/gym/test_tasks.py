@@ -49,6 +49,8 @@ def test_file_in_order_and_by_folder(tmp_path: Path) -> None:
 def test_bad_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"no task file .*build one with `verl-ext tasks build"):
         load_tasks(tmp_path / "none.jsonl")
+    with pytest.raises(BadInput, match=r"build one with `verl-ext tasks build --long --out"):
+        load_tasks(tmp_path / "absent", long=True)
     with pytest.raises(BadInput, match=r"no task file .*/runs/tasks/tasks.jsonl; .* --out .*/runs/tasks`"):
         load_tasks(tmp_path / "runs" / "tasks")
     path = tmp_path / "tasks.jsonl"

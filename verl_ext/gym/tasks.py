@@ -70,8 +70,8 @@ def dump_tasks(path: str | Path, tasks: Iterable[Task]) -> None:
     os.replace(part, target)
 
 
-def load_tasks(path: str | Path) -> dict[str, Task]:
-    """Tasks by id, in the order of the file; a folder stands for its ``tasks.jsonl``.
+def load_tasks(path: str | Path, long: bool = False) -> dict[str, Task]:
+    """Tasks by id, in the order of the file; a folder stands for its ``tasks.jsonl``. ``long`` words the error.
 
     Raises:
         BadInput: No such file, a broken line, or an id that stands twice.
@@ -80,7 +80,9 @@ def load_tasks(path: str | Path) -> dict[str, Task]:
     if target.is_dir() or not target.suffix:
         target = target / "tasks.jsonl"
     if not target.is_file():
-        raise BadInput(f"no task file {target}; build one with `verl-ext tasks build --out {target.parent}`")
+        raise BadInput(
+            f"no task file {target}; build one with `verl-ext tasks build{' --long' * long} --out {target.parent}`"
+        )
     tasks: dict[str, Task] = {}
     with target.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):

@@ -108,7 +108,7 @@ def build(tasks_dir: Path, out: Path, plan: Plan, progress: Progress, lessons: L
     """
     from verl_ext.gym.tasks import load_tasks
 
-    tasks = list(load_tasks(tasks_dir).values())
+    tasks = list(load_tasks(tasks_dir, long="long" in lessons.inputs).values())
     train = lessons.train_tasks(tasks)
     work = out / "build"
     _start(work, out, {**asdict(plan), **lessons.inputs}, tasks_dir)

@@ -7,7 +7,6 @@ unasked; under ``fold`` it opens a branch for a file before it looks into it, an
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ from verl_ext.agent.settings import ContextConfig
 from verl_ext.gym.env import BugFixEnv
 from verl_ext.gym.tools_ops import FAILURE_CHARS
 from verl_ext.tiny.long_play import Measure, Played, play
-from verl_ext.tiny.teacher import Habits, WeakPolicy, repairs
-from verl_ext.types import Action, InfrastructureError, Task
+from verl_ext.tiny.teacher import Habits, WeakPolicy, each, repairs
+from verl_ext.types import Action, Task
 
 if TYPE_CHECKING:
     from verl_ext.sandbox import Sandbox
@@ -185,24 +184,13 @@ async def sessions(
     Raises:
         InfrastructureError: The sandbox failed twice on one session.
     """
-    gate = asyncio.Semaphore(parallel)
 
     async def one(index: int, task: Task) -> Played:
-        async with gate:
-            for attempt in range(2):
-                rng = random.Random(f"{seed}/long/{index}/{task.task_id}")
-                (chosen,) = rng.choices(managers, [MANAGERS[name] for name in managers])
-                budget = WIDE if chosen == "none" else rng.randint(*budgets)
-                settings = ContextConfig(manager=chosen, budget=budget)
-                policy = LongPolicy(rng, repairs(task) if insight else (), insight)
-                try:
-                    played = await play(task, sandbox, policy, settings, measure, turns, judge=judge)
-                except InfrastructureError:
-                    if attempt:
-                        raise
-                    continue
-                done()
-                return played
-            raise AssertionError("unreachable")
+        rng = random.Random(f"{seed}/long/{index}/{task.task_id}")
+        (chosen,) = rng.choices(managers, [MANAGERS[name] for name in managers])
+        budget = WIDE if chosen == "none" else rng.randint(*budgets)
+        settings = ContextConfig(manager=chosen, budget=budget)
+        policy = LongPolicy(rng, repairs(task) if insight else (), insight)
+        return await play(task, sandbox, policy, settings, measure, turns, judge=judge)
 
-    return list(await asyncio.gather(*(one(index, task) for index, task in enumerate(tasks))))
+    return await each(tasks, one, parallel, done)

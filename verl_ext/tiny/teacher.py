@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from verl_ext.gym.edits import applicable
 from verl_ext.gym.env import BugFixEnv
@@ -25,6 +25,8 @@ from verl_ext.types import Action, InfrastructureError, Task, digest
 
 if TYPE_CHECKING:
     from verl_ext.sandbox import Sandbox
+
+S = TypeVar("S")
 
 TURNS = 6
 """Turn limit of a session: two or three guesses with their undos, so that searching alone seldom wins."""
@@ -179,21 +181,35 @@ async def sessions(
     Raises:
         InfrastructureError: The sandbox failed twice on one session.
     """
-    gate = asyncio.Semaphore(parallel)
 
     async def one(index: int, task: Task) -> Session:
-        async with gate:
-            for attempt in range(2):
-                rng = random.Random(f"{seed}/{index}/{task.task_id}")
-                policy = WeakPolicy(rng, solutions=repairs(task) if insight else (), insight=insight)
-                try:
-                    session = await play(task, sandbox, policy, turns, judge=judge)
-                except InfrastructureError:
-                    if attempt:
-                        raise
-                    continue
-                done()
-                return session
-            raise AssertionError("unreachable")
+        rng = random.Random(f"{seed}/{index}/{task.task_id}")
+        policy = WeakPolicy(rng, solutions=repairs(task) if insight else (), insight=insight)
+        return await play(task, sandbox, policy, turns, judge=judge)
 
-    return list(await asyncio.gather(*(one(index, task) for index, task in enumerate(tasks))))
+    return await each(tasks, one, parallel, done)
+
+
+async def each(
+    tasks: Iterable[Task],
+    play_one: Callable[[int, Task], Awaitable[S]],
+    parallel: int,
+    done: Callable[[], None],
+) -> list[S]:
+    """``play_one(index, task)`` for each task, ``parallel`` at a time; once more where the sandbox fails.
+
+    Raises:
+        InfrastructureError: The sandbox failed twice on one session.
+    """
+    gate = asyncio.Semaphore(parallel)
+
+    async def gated(index: int, task: Task) -> S:
+        async with gate:
+            try:
+                session = await play_one(index, task)
+            except InfrastructureError:
+                session = await play_one(index, task)
+            done()
+            return session
+
+    return list(await asyncio.gather(*(gated(index, task) for index, task in enumerate(tasks))))
