@@ -43,3 +43,10 @@ def queue(restart) -> Iterator[Callable[[], None]]:
     for partition_id, items in (tq.kv_list() or {}).items():
         if items:
             tq.kv_clear(keys=list(items), partition_id=partition_id)
+
+
+@pytest.fixture(params=["bugfix_grpo", "bugfix_colocate_async"])
+def trainer(request, tmp_path, monkeypatch):
+    from tests.trainer.checkpoints import trainer_in
+
+    return trainer_in(tmp_path / "run" / "checkpoints", request.param, monkeypatch)
