@@ -155,7 +155,9 @@ async def test_edits_go_to_the_file_viewed_last_and_undo_to_whatever_file_it_was
     assert (seen.text, seen.valid) == ("view a file first", False)
     seen = await env.step(Action("run_tests"))
     path = env.task.editable[number - 1]
-    assert seen.text.startswith("0/2 passed\n" + path.removesuffix(".py")), "the report names the file's function"
+    assert seen.text.startswith(f"0/2 passed\nfile {number}: {path.removesuffix('.py')}("), (
+        "file and function are named"
+    )
     other = number % len(env.task.editable) + 1
     for file in (other, number):
         seen = await env.step(Action("view", {"file": file}))

@@ -229,8 +229,9 @@ def test_long_worked_repairs_name_the_failing_function():
         files = [line.split(": ")[1] for line in long[0]["content"].split("\n")]
         assert files == sorted(files) and len(files) in (3, 4)
         view = read_call(long[3]["content"])
-        name = files[view.arguments["file"] - 1].removesuffix(".py")
-        assert long[2]["content"].split("\n")[1].startswith(name[:40])
+        number = view.arguments["file"]
+        name = files[number - 1].removesuffix(".py")
+        assert long[2]["content"].split("\n")[1].startswith(f"file {number}: {name[:40]}")
         assert [long[4]["content"], *[m["content"] for m in long[5:]]] == [m["content"] for m in short]
 
 

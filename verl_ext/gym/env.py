@@ -234,7 +234,7 @@ class BugFixEnv:
         if action.tool == "undo":
             return self._workspace.undo()
         if action.tool == "run_tests":
-            return self._once(action, Outcome(_ADDRESS.sub("", _TOOLS[self.tools].report(self.public))))
+            return self._once(action, Outcome(_ADDRESS.sub("", _TOOLS[self.tools].report(self.public, self.task))))
         state = self.anchor, self._workspace.viewed
         outcome = _TOOLS[self.tools].act(self._workspace, action.tool, action.arguments)
         # A tool that only reads leaves the sources alone; reading the same twice tells nothing.

@@ -15,8 +15,9 @@ from typing import Any
 
 import regex
 
+from verl_ext.gym.tools_ops import tested_file
 from verl_ext.gym.workspace import Outcome, Workspace, refuse, useless
-from verl_ext.types import Verdict
+from verl_ext.types import Task, Verdict
 
 MAX_CHARS = 4_000
 """Longest answer, in characters."""
@@ -104,14 +105,15 @@ def insert(workspace: Workspace, path: str, line: int, text: str) -> Outcome:
 _TOOLS = {"view": view, "grep": grep, "str_replace": str_replace, "insert": insert}
 
 
-def report(verdict: Verdict) -> str:
-    """Passes, then each of the first failing calls with expected and got."""
+def report(verdict: Verdict, task: Task) -> str:
+    """Passes, then each of the first failing calls with expected and got; of several files the tested one is named."""
+    where = f"{path}: " if (path := tested_file(task)) else ""
     failed = [case for case in verdict.cases if not case.passed]
     lines = [f"{len(verdict.cases) - len(failed)} of {len(verdict.cases)} public tests pass"]
     for case in failed[:MAX_FAILURES]:
         outcome = f"got {case.got}" if case.got else case.error or "no result"
         expected = f"expected {case.expected}, " if case.expected else ""
-        lines.append(f"FAILED {case.name[:LINE_CHARS]}: {expected[:LINE_CHARS]}{outcome[:LINE_CHARS]}")
+        lines.append(f"FAILED {where}{case.name[:LINE_CHARS]}: {expected[:LINE_CHARS]}{outcome[:LINE_CHARS]}")
     if len(failed) > MAX_FAILURES:
         lines.append(f"({len(failed) - MAX_FAILURES} more failures)")
     return _cut("\n".join(lines))

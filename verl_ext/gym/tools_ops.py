@@ -10,7 +10,7 @@ from typing import Any
 
 from verl_ext.gym.edits import OPS, apply
 from verl_ext.gym.workspace import Outcome, Workspace, refuse, useless
-from verl_ext.types import CaseResult, Verdict
+from verl_ext.types import CaseResult, Task, Verdict
 
 LINE_CHARS = 80
 FAILURE_CHARS = 48
@@ -52,12 +52,23 @@ def tally(verdict: Verdict) -> str:
     return f"{sum(case.passed for case in verdict.cases)}/{len(verdict.cases)} passed"
 
 
-def report(verdict: Verdict) -> str:
-    """Passes, then the first failing call with what came of it, cut to a few tokens."""
+def report(verdict: Verdict, task: Task) -> str:
+    """Passes, then the first failing call with what came of it, cut to a few tokens.
+
+    Of several files the tested one's number stands before it: a traceback would name it, too.
+    """
     first = next((case for case in verdict.cases if not case.passed), None)
     if first is None:
         return tally(verdict)
-    return f"{tally(verdict)}\n{_short(first)}"
+    path = tested_file(task)
+    where = f"file {sorted(task.editable).index(path) + 1}: " if path else ""
+    return f"{tally(verdict)}\n{where}{_short(first)}"
+
+
+def tested_file(task: Task) -> str | None:
+    """Which of several editable files the public cases call into; None where there is one, or it is no such file."""
+    path = f"{task.public.module.replace('.', '/')}.py"
+    return path if len(task.editable) > 1 and path in task.editable else None
 
 
 def _short(case: CaseResult) -> str:

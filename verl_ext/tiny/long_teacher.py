@@ -16,7 +16,7 @@ from verl_ext.agent.context import Context, Message
 from verl_ext.agent.folding import REQUEST, Fold, Note
 from verl_ext.agent.settings import ContextConfig
 from verl_ext.gym.env import BugFixEnv
-from verl_ext.gym.tools_ops import FAILURE_CHARS
+from verl_ext.gym.tools_ops import tested_file
 from verl_ext.tiny.long_play import Measure, Played, play
 from verl_ext.tiny.teacher import Habits, WeakPolicy, each, repairs
 from verl_ext.types import Action, Task
@@ -122,12 +122,10 @@ class LongPolicy(WeakPolicy):
     def _look(self, env: BugFixEnv, context: Context, messages: Sequence[Message]) -> Action:
         """Tests, or a file: the one whose function fails where the context tells it, else any."""
         rng, files = self.rng, sorted(env.task.editable)
-        # As much of the function's name as a report shows.
-        failing = next(case.name for case in env.public.cases if not case.passed).partition("(")[0][:FAILURE_CHARS]
-        told = any(message["role"] == "tool" and f"\n{failing}" in message["content"] for message in messages)
+        numbers, target = range(1, len(files) + 1), files.index(tested_file(env.task)) + 1
+        told = any(message["role"] == "tool" and f"\nfile {target}: " in message["content"] for message in messages)
         if not told and rng.random() < self.long.look:
             return Action("run_tests")
-        numbers, target = range(1, len(files) + 1), files.index(f"{env.task.public.module}.py") + 1
         follows = told and rng.random() < self.long.follow
         return self._view(context, target if follows else rng.choice([n for n in numbers if not told or n != target]))
 

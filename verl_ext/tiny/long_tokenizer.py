@@ -26,7 +26,8 @@ _ANSWERS = (
     "view a file first", "call note", "a branch is open: call return first", "no branch is open", "no branch left of ",
 )  # fmt: skip
 _PHRASES = (
-    "file 2 tried 3 5\nnot fixed tried 3 5\nfixed\nnote\nnoted\nfold\nview\nedit\nundo\nrun_tests\nbranch\nreturn"
+    "2/4 passed\nfile 3: \nfile 2 tried 3 5\nnot fixed tried 3 5\nfixed\n"
+    "note\nnoted\nfold\nview\nedit\nundo\nrun_tests\nbranch\nreturn"
 )
 _MORE_MERGES = 60
 

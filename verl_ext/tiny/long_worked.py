@@ -1,6 +1,6 @@
 """Worked repairs in the form of a long task: tests, the file whose function fails, the repair, ``submit``.
 
-The failing call is drawn and its result left out: knowing it would need a sandbox, and its name is what counts.
+The failing call is drawn and its result left out: knowing it would need a sandbox, and its file is what counts.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ def long_repair(pool: Sequence[Program], seed: int) -> Callable[[Repair], Conver
         rng = Random(f"{seed}/long/{own}/{digest({'': repair.buggy})}")
         others = [name for name in rng.sample(names, min(max(FILES), len(names))) if name != own]
         files = sorted([own, *others[: rng.choice(FILES) - 1]])
-        failing = describe(repair.program.inputs(rng))[:FAILURE_CHARS]
+        number = files.index(own) + 1
+        failing = f"file {number}: {describe(repair.program.inputs(rng))[:FAILURE_CHARS]}"
         return (
             {"role": "user", "content": numbered("\n".join(f"{name}.py" for name in files))},
             {"role": "assistant", "content": call_text("run_tests")},
             {"role": "tool", "content": f"{rng.randrange(PUBLIC)}/{PUBLIC} passed\n{failing}"},
-            {"role": "assistant", "content": call_text("view", {"file": files.index(own) + 1})},
+            {"role": "assistant", "content": call_text("view", {"file": number})},
             {"role": "tool", "content": numbered(repair.buggy)},
             {"role": "assistant", "content": call_text("edit", {"line": repair.line, "op": repair.op})},
             {"role": "tool", "content": repair.answer},
