@@ -200,7 +200,7 @@ async def test_a_tool_delay_is_waited_for_and_counted(tokenizer):
     row, _ = await play(tokenizer, [TEST, FIX, SUBMIT], configuration(tool_delay="constant:0.4"))
     session = row.extra_fields["session"]
     assert session["stop"] == "submitted" and session["sandbox_s"] >= 3 * 0.4
-    row, _ = await play(tokenizer, [TEST, TEST], configuration(tool_delay="constant:3", wall_clock_s=5.0))
+    row, _ = await play(tokenizer, [TEST, TEST], configuration(tool_delay="constant:6", wall_clock_s=10.0))
     assert row.extra_fields["session"]["stop"] == "wall_clock" and len(row.extra_fields["session"]["turns"]) == 1
 
 
@@ -215,7 +215,7 @@ async def test_time_that_runs_out_while_an_edit_is_tested_takes_the_edit_along(t
         return await inner(task, sources, *rest)
 
     monkeypatch.setattr(public_verdicts, "grade", slow_on_the_fix)
-    row, _ = await play(tokenizer, [TEST, FIX, SUBMIT], configuration(wall_clock_s=5.0))
+    row, _ = await play(tokenizer, [TEST, FIX, SUBMIT], configuration(wall_clock_s=10.0))
     session = row.extra_fields["session"]
     assert session["stop"] == "wall_clock" and [turn["tool"] for turn in session["turns"]] == ["run_tests"]
     assert len(session["sampled"]) == 1
