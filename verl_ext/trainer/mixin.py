@@ -73,7 +73,8 @@ class SessionTrainerMixin:
         super().__init__(config=config)
         self.replay_buffer.poll_interval = self.ours.poll_interval_s
         self.lengths = Lengths()
-        self.lengths.see_evictions(self.replay_buffer)
+        if self.base_mode != "sync":  # whose sessions are all trained on in their step
+            self.lengths.see_evictions(self.replay_buffer)
         self._in_flight: InFlight | None = None
 
     def _setup(self) -> None:
