@@ -17,6 +17,7 @@ def test_defaults_and_overrides():
     assert parse(OmegaConf.create({})) == Config()
     parsed = parse(config(truncated="mask", sandbox={"workers": 3}))
     assert parsed.truncated == "mask" and parsed.sandbox == SandboxConfig(workers=3)
+    assert parse(config(tool_delay=0.5)).tool_delay == "0.5"  # a number, as the error for other texts allows
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,8 @@ def _build(cls: type, node: Any, where: str) -> Any:
             continue
         value = node[name]
         default = f.default_factory() if callable(f.default_factory) else f.default
+        if isinstance(default, str) and isinstance(value, int | float) and not isinstance(value, bool):
+            value = str(value)  # Hydra reads a text of digits as a number
         if is_dataclass(default):
             value = _build(type(default), value, f"{where}.{name}")
         elif isinstance(default, tuple):
