@@ -120,7 +120,7 @@ def test_prediction_beside_measurement(capsys, tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--turn-s", "fast"], "'fast' is no distribution; write a number, uniform:LOW:HIGH"),
+        (["--turn-s", "fast"], "'fast' is no distribution; write a number, constant:SECONDS"),
         (["--eta", "inf"], "--eta must be finite"),
         (["--saturation", "nan"], "--saturation must be finite"),
         (["--resume-s", "inf"], "--resume-s must be finite"),
