@@ -14,6 +14,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
+FAST := $(PYTEST) -n 2 --dist loadgroup -m 'not e2e and not long'
 
 help:
 	@echo 'make demo        train a small bug-fixing agent on this machine, with a table and a picture before and after'
@@ -38,12 +39,13 @@ doctor: $(STAMP)
 	@$(BIN)/verl-ext doctor
 
 test: $(STAMP)
-	@echo '== test: everything but `long`'
-	@$(PYTEST) -m 'not long' $(ARGS)
+	@echo '== test: everything but `long`: first what test-fast runs, then training runs, one at a time'
+	@fast=0; runs=0; $(FAST) $(ARGS) || fast=$$?; ((fast != 2)) || exit 2; $(PYTEST) -m 'e2e and not long' $(ARGS) || runs=$$?; \
+	  ((fast != 5)) || fast=$$runs; ((runs != 5)) || runs=$$fast; exit $$((fast | runs)) # 2: interrupted, 5: ARGS chose none
 
 test-fast: $(STAMP)
 	@echo '== test-fast: neither `e2e` nor `long`'
-	@$(PYTEST) -m 'not e2e and not long' $(ARGS)
+	@$(FAST) $(ARGS)
 
 test-long: $(STAMP)
 	@echo '== test-long: the demo with three seeds, the comparisons of docs/results.md, ten thousand grades (ten hours)'

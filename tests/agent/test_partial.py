@@ -245,7 +245,7 @@ class Silent(Servers):
 
 
 async def test_a_server_that_never_answers_costs_the_session_its_time_and_no_more(tokenizer):
-    row, _ = await asyncio.wait_for(play(tokenizer, [Part(TEST, OLD)], configuration(wall_clock_s=2.0), Silent), 30)
+    row, _ = await asyncio.wait_for(play(tokenizer, [Part(TEST, OLD)], configuration(wall_clock_s=4.0), Silent), 30)
     assert row.extra_fields["session"]["stop"] == "wall_clock"
     assert [turn["tool"] for turn in row.extra_fields["session"]["turns"]] == ["run_tests"]
     with pytest.raises(InfrastructureError, match="left out of training: wall_clock"):

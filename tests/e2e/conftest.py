@@ -1,8 +1,8 @@
 """One small gym, one small TinyAgent and one training run, shared by every end-to-end test.
 
 The run is real: ``python -m verl.trainer.main_ppo`` with the recipe, Ray, vLLM and the sandbox. It takes four steps in
-two processes: the first is killed without warning in step 3, after the checkpoint of step 2; the second goes on from
-there, and in its last step one sandbox is killed in the middle of an episode.
+two processes: the first ends in step 3, after the checkpoint of step 2, because its agent-loop worker is killed; the
+second goes on from there, and in its last step one sandbox is killed in the middle of an episode.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,10 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT_S = 600
+ENDS_IN_S = 90
 PROMPTS, SESSIONS = 8, 8
+FOLDING_BUDGET = 288
+ENTROPY_COEFF = 0.02
 LEFT_OUT = b"left out of training: sandbox_error"
 
 
@@ -67,10 +70,10 @@ def long_tasks_dir(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def long_model_dir(long_tasks_dir) -> Path:
-    """Knows all context managers, and little else."""
+    """Knows all context managers, and little else; with half the sessions it writes no note when asked."""
     out = long_tasks_dir.parent / "tiny"
     argv = ("tiny", "build", "--long", "--tasks", str(long_tasks_dir), "--out", str(out))
-    cli(*argv, "--programs", "400", "--sessions", "600")
+    cli(*argv, "--programs", "400", "--sessions", "1200")
     return out
 
 
@@ -84,6 +87,7 @@ class Run:
     metrics: dict[int, dict[str, Any]] = field(default_factory=dict)
     sessions: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     logs: list[str] = field(default_factory=list)
+    manager: str = "none"
 
     def read(self) -> None:
         for path in sorted(self.folder.glob("metrics-*.jsonl")):
@@ -164,6 +168,24 @@ class Training:
                 continue
         self.process.wait(30)
 
+    def dies_of(self, title: str) -> None:
+        """SIGKILL the process of the actor ``title``: the run must end by itself, soon, with status 1."""
+        family = psutil.Process(self.process.pid).children(recursive=True)
+        victim = next((one for one in family if title in " ".join(one.cmdline())), None)
+        assert victim, f"no process runs {title}"
+        victim.kill()
+        began = time.monotonic()
+        self.wait_for(lambda: self.process.poll() is not None, "the end of the run")
+        assert time.monotonic() - began < ENDS_IN_S
+        assert self.process.returncode == 1
+
+
+def last_words(log: str) -> str:
+    """The one line in which a run says why it ended."""
+    (line,) = (line for line in log.splitlines() if line.startswith("error: "))
+    assert "HYDRA_FULL_ERROR" not in log
+    return line
+
 
 def kill_one_sandbox(training: Training) -> bool:
     """SIGKILL one jail of the agent loop's process, a few times a second; False while there is none."""
@@ -188,10 +210,10 @@ def run(tasks_dir, model_dir) -> Run:
     run = Run(folder, model_dir, tasks_dir)
     tracker = folder / "checkpoints" / "latest_checkpointed_iteration.txt"
 
-    first = Training(run, 1)
+    first = Training(run, 1, "verl_ext.watch_s=2.0")
     first.wait_for(lambda: 2 in first.steps() and tracker.is_file(), "step 2 with its checkpoint")
     time.sleep(1.0)  # into step 3
-    first.kill()
+    first.dies_of("AgentLoopWorker")
 
     second = Training(run, 2)
     second.wait_for(lambda: 3 in second.steps(), "step 3 after the restart")
@@ -225,5 +247,31 @@ def whole_run(tasks_dir, model_dir) -> Callable[..., Run]:
 
 
 @pytest.fixture(scope="session")
-def whole_long_run(long_tasks_dir, long_model_dir) -> Callable[..., Run]:
-    return partial(train_whole, long_tasks_dir, long_model_dir)
+def folding_run(long_tasks_dir, long_model_dir) -> Callable[[str], Run]:
+    """The run with a context manager, made when it is first asked for: two steps of GRPO; of GiGPO with an entropy
+    bonus with ``drop_oldest``; on ``separate_async`` with ``note``."""
+    own = {
+        "drop_oldest": (
+            "actor_rollout_ref.actor.calculate_entropy=true",
+            "verl_ext.entropy.where=after_observation",
+            f"verl_ext.entropy.coeff={ENTROPY_COEFF}",
+            "verl_ext.entropy.tokens=2",
+        ),
+    }
+
+    @cache
+    def run(manager: str) -> Run:
+        recipe = {"note": "bugfix_one_step", "drop_oldest": "bugfix_gigpo"}.get(manager, "bugfix_fold")
+        overrides = [
+            *(["base=long"] if recipe != "bugfix_fold" else []),
+            f"verl_ext.context.manager={manager}",
+            f"verl_ext.context.budget={FOLDING_BUDGET}",
+            "verl_ext.context.charges.failed_call=0.01",
+            "trainer.total_training_steps=2",
+            *own.get(manager, ()),
+        ]
+        found = train_whole(long_tasks_dir, long_model_dir, manager, recipe, *overrides)
+        found.manager = manager
+        return found
+
+    return run

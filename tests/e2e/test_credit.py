@@ -4,30 +4,39 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.conftest import PROMPTS, SESSIONS, Run
-from verl_ext.credit import TurnTable, gigpo, potential
-
-COEFF = 0.02
+from tests.e2e.conftest import ENTROPY_COEFF, PROMPTS, Run, Training, last_words
+from verl_ext.credit import TurnTable, potential
 
 
 @pytest.fixture(scope="module")
-def gigpo_run(whole_run) -> Run:
-    """Synchronous, two steps, with an entropy bonus."""
-    bonus = [f"verl_ext.entropy.{key}" for key in ("where=after_observation", f"coeff={COEFF}", "tokens=2")]
-    entropy = "actor_rollout_ref.actor.calculate_entropy=true"
-    return whole_run("gigpo", "bugfix_gigpo", "trainer.total_training_steps=2", entropy, *bonus)
+def gigpo_run(folding_run) -> Run:
+    """Synchronous, two steps, with an entropy bonus; its sessions have several segments."""
+    return folding_run("drop_oldest")
 
 
 @pytest.fixture(scope="module")
-def potential_run(whole_run) -> Run:
-    """Asynchronous on shared devices, three steps: sessions are cut short by updates and go on afterwards.
+def potential_run(tasks_dir, model_dir) -> Run:
+    """Asynchronous on shared devices, three steps: sessions are cut short by updates and go on afterwards. Then its
+    reward worker is killed.
 
     Tools are slow, now and then very slow: on a fast machine every session would else end before the first update.
     """
+    run = Run(tasks_dir.parent / "potential", model_dir, tasks_dir)
+    run.folder.mkdir()
     settings = "+algorithm.credit={gamma: 1.0, lam: 1.0, baseline: leave_one_out, invalid_penalty: 0.0}"
-    overrides = ["algorithm.adv_estimator=potential", settings, "trainer.total_training_steps=3"]
-    overrides += ["verl_ext.tool_delay=pareto:1.0:1.5"]
-    return whole_run("potential", "bugfix_colocate_async", *overrides)
+    overrides = ["algorithm.adv_estimator=potential", settings, "trainer.total_training_steps=50"]
+    overrides += ["verl_ext.tool_delay=pareto:1.0:1.5", "verl_ext.watch_s=2.0"]
+    overrides += ["trainer.save_freq=-1", "trainer.test_freq=-1"]
+    training = Training(run, 1, *overrides, recipe="bugfix_colocate_async")
+    training.wait_for(lambda: 3 in training.steps(), "step 3")
+    training.dies_of("RewardLoopWorker")
+    run.logs = [training.log.read_text(errors="replace")]
+    run.read()
+    # Of a fourth step, if it was taken, not everything may have been written.
+    for found in (run.metrics, run.sessions):
+        for step in set(found) - {1, 2, 3}:
+            del found[step]
+    return run
 
 
 def turns_of(sessions: list[dict]) -> list[tuple[str, str, float, dict]]:
@@ -40,12 +49,11 @@ def turns_of(sessions: list[dict]) -> list[tuple[str, str, float, dict]]:
     return rows
 
 
-def expected(sessions: list[dict], estimator, **settings) -> list[float]:
-    turns = turns_of(sessions)
-    groups, names, rewards, records = zip(*turns, strict=True)
+def expected(sessions: list[dict]) -> list[float]:
+    groups, names, rewards, records = zip(*turns_of(sessions), strict=True)
     columns = ([record[name] for record in records] for name in ("index", "anchor"))
     potentials = [record["potential"] for record in records]
-    return estimator(TurnTable.from_columns(groups, names, *columns, rewards, potentials), **settings)[0].tolist()
+    return potential(TurnTable.from_columns(groups, names, *columns, rewards, potentials))[0].tolist()
 
 
 def on_tokens(sessions: list[dict]) -> list[float]:
@@ -62,24 +70,28 @@ def on_tokens(sessions: list[dict]) -> list[float]:
     return found
 
 
-def test_gigpo_reaches_the_tokens_of_each_turn(gigpo_run):
+def test_gigpo_gives_the_turns_of_a_session_their_own_advantages(gigpo_run):
+    """What they are is compared in tests/e2e/test_folding.py, over all segments of a session."""
     assert sorted(gigpo_run.sessions) == [1, 2]
-    several = 0
     for sessions in gigpo_run.sessions.values():
-        assert len(sessions) == PROMPTS * SESSIONS
-        settings = {"gamma": 0.95, "episode_norm": "mean_std", "step_norm": "mean"}
-        assert on_tokens(sessions) == pytest.approx(expected(sessions, gigpo, **settings), abs=1e-5)
-        for row in sessions:
-            several += len({row["advantages"][turn["start"]] for turn in row["session"]["turns"]}) > 1
+        on_tokens(sessions)
+    rows = [row for sessions in gigpo_run.sessions.values() for row in sessions]
+    several = sum(len({row["advantages"][turn["start"]] for turn in row["session"]["turns"]}) > 1 for row in rows)
     assert several > PROMPTS, "every session has one advantage: no turn-level credit to speak of"
 
 
 def test_potential_reaches_the_tokens_of_each_turn_in_an_asynchronous_run(potential_run):
     assert sorted(potential_run.sessions) == [1, 2, 3]
     for sessions in potential_run.sessions.values():
-        assert on_tokens(sessions) == pytest.approx(expected(sessions, potential), abs=1e-5)
+        assert on_tokens(sessions) == pytest.approx(expected(sessions), abs=1e-5)
     spans = [metrics["training/off_policy/trajectory_spans/max"] for metrics in potential_run.metrics.values()]
     assert max(spans) > 1, "no session was sampled across an update"
+
+
+def test_a_dead_reward_worker_ends_the_run_with_one_line(potential_run):
+    line = last_words(potential_run.logs[0])
+    assert line.startswith("error: reward worker died (RewardLoopWorker, pid ")
+    assert line.endswith("no checkpoint was saved (trainer.save_freq=-1)")
 
 
 def test_log_probs_agree_where_the_weights_did_not_move(gigpo_run, potential_run):
@@ -103,13 +115,13 @@ def test_the_entropy_bonus_is_in_the_loss(gigpo_run):
         assert metrics["actor/loss"] == pytest.approx(
             metrics["actor/pg_loss"] - metrics["actor/entropy_bonus"], abs=1e-5
         )
-        assert metrics["entropy/bonus/coeff"] == COEFF
+        assert metrics["entropy/bonus/coeff"] == ENTROPY_COEFF
         # Two of the four tokens of every message but the first.
         assert 0.2 < metrics["entropy/bonus/token_share"] < 0.5
         # The weights sum to those of a uniform bonus, so it is the coefficient times a mean entropy: each session's own
         # mean counts once there, each token once in the metrics.
         after = [metrics[f"entropy/after_observation/{position}"] for position in (0, 1)]
-        assert 0.8 * COEFF * min(after) < metrics["actor/entropy_bonus"] < 1.25 * COEFF * max(after)
+        assert 0.8 * ENTROPY_COEFF * min(after) < metrics["actor/entropy_bonus"] < 1.25 * ENTROPY_COEFF * max(after)
 
 
 def test_entropy_by_position_is_in_the_metrics_of_every_run(gigpo_run, potential_run):

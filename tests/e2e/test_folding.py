@@ -7,49 +7,24 @@ sampled by older weights.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from functools import cache
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tests.e2e.conftest import PROMPTS, SESSIONS, Run
+from tests.e2e.conftest import FOLDING_BUDGET, PROMPTS, SESSIONS, Run
 from verl_ext.agent.context import DROPPED
 from verl_ext.credit import TurnTable, gigpo, grpo
 from verl_ext.trainer.gaps import whole
 from verl_ext.trainer.rescore import gaps_to, read_dump, rescore
 
 BOUND = 1e-4
-BUDGET = 288
 MANAGERS = ("drop_oldest", "env_summary", "note", "fold")
 
 
-@pytest.fixture(scope="module")
-def trained(whole_long_run) -> Callable[[str], Run]:
-    """The run with a manager, made when it is first asked for: two steps of GRPO, of GiGPO with ``drop_oldest``, and
-    on ``separate_async`` with ``note``."""
-
-    @cache
-    def run(manager: str) -> Run:
-        recipe = {"note": "bugfix_one_step", "drop_oldest": "bugfix_gigpo"}.get(manager, "bugfix_fold")
-        overrides = [
-            *(["base=long"] if recipe != "bugfix_fold" else []),
-            f"verl_ext.context.manager={manager}",
-            f"verl_ext.context.budget={BUDGET}",
-            "verl_ext.context.charges.failed_call=0.01",
-            "trainer.total_training_steps=2",
-        ]
-        found = whole_long_run(manager, recipe, *overrides)
-        found.manager = manager
-        return found
-
-    return run
-
-
 @pytest.fixture(params=MANAGERS)
-def run(request, trained) -> Run:
-    return trained(request.param)
+def run(request, folding_run) -> Run:
+    return folding_run(request.param)
 
 
 def sessions_of(rows: list[dict]) -> dict[tuple[str, str], list[dict]]:
@@ -107,7 +82,7 @@ def test_sessions_were_folded_and_each_token_is_trained_once(run):
             turns = [turn for row in segments for turn in row["session"]["turns"]]
             assert [turn["index"] for turn in turns] == list(range(len(turns)))
             for row in segments:
-                assert len(row["prompts"]) + len(row["responses"]) <= row["session"]["budget"] == BUDGET
+                assert len(row["prompts"]) + len(row["responses"]) <= row["session"]["budget"] == FOLDING_BUDGET
                 own = {i for turn in row["session"]["turns"] for i in range(turn["start"], turn["end"])}
                 assert {i for i, bit in enumerate(row["response_mask"]) if bit} == own
         assert run.metrics[step]["segments/per_session"] == pytest.approx(len(rows) / len(sessions))
@@ -115,15 +90,15 @@ def test_sessions_were_folded_and_each_token_is_trained_once(run):
 
 
 @pytest.mark.parametrize(("manager", "tool"), [("note", "note"), ("fold", "branch")])
-def test_the_policy_folds_by_itself_where_it_may(trained, manager, tool):
-    run = trained(manager)
+def test_the_policy_folds_by_itself_where_it_may(folding_run, manager, tool):
+    run = folding_run(manager)
     folded(run)
     # The environment may have closed a branch.
     assert tool in {turn["tool"] for rows in run.sessions.values() for row in rows for turn in row["session"]["turns"]}
 
 
-def test_dropped_answers_leave_their_mark(trained):
-    run = trained("drop_oldest")
+def test_dropped_answers_leave_their_mark(folding_run):
+    run = folding_run("drop_oldest")
     tokenizer = AutoTokenizer.from_pretrained(run.model)
     later = [row for rows in run.sessions.values() for row in rows if not row["key"].endswith("_0")]
     # Where whole turns were left out, none may be left of those that were dropped.
@@ -154,12 +129,12 @@ def test_advantages_are_those_of_whole_sessions(run):
 def test_it_trains_and_says_what_a_session_cost(run):
     for metrics in run.metrics.values():
         assert metrics["actor/grad_norm"] > 0
-        assert metrics["session/context_tokens"] <= BUDGET
+        assert metrics["session/context_tokens"] <= FOLDING_BUDGET
         assert metrics["process/failed_call"] == pytest.approx(0.01 * metrics["session/invalid"], abs=1e-6)
 
 
-def test_separate_async_trains_on_no_turn_older_than_its_recipe_says(trained):
-    run = trained("note")
+def test_separate_async_trains_on_no_turn_older_than_its_recipe_says(folding_run):
+    run = folding_run("note")
     for step, rows in run.sessions.items():
         versions = [version for row in rows for turn in row["session"]["turns"] for version in turn["versions"]]
         assert min(versions) >= step - 1 - 1 and max(versions) <= step - 1

@@ -8,14 +8,20 @@ import json
 import pytest
 import torch
 
-from tests.e2e.conftest import LEFT_OUT, PROMPTS, SESSIONS, Run
+from tests.e2e.conftest import LEFT_OUT, PROMPTS, SESSIONS, Run, last_words
 
 
 def rows(run: Run):
     return [(step, row) for step, sessions in sorted(run.sessions.items()) for row in sessions]
 
 
-def test_killed_run_resumes_from_its_checkpoint_and_takes_the_same_number_of_steps(run):
+def test_a_dead_agent_loop_worker_ends_the_run_with_one_line(run):
+    line = last_words(run.logs[0])
+    assert line.startswith("error: agent-loop worker died (AgentLoopWorker")
+    assert line.endswith(f"the same command goes on from step 2 in {run.folder}/checkpoints/global_step_2")
+
+
+def test_the_same_command_goes_on_from_the_checkpoint_and_takes_the_same_number_of_steps(run):
     assert "Resuming from" not in run.logs[0] and "setting global step to 2" in run.logs[1]
     assert sorted(step for step in run.metrics if step > 0) == [1, 2, 3, 4]
     assert (run.folder / "checkpoints" / "latest_checkpointed_iteration.txt").read_text() == "4"

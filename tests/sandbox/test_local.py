@@ -10,6 +10,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.attacks.test_attacks import descendants
@@ -158,6 +159,13 @@ async def _until_running(name):
     raise AssertionError(f"{name} never ran")
 
 
+def _alive(pid):
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 async def test_cancelling_kills_the_jail_at_once(sandbox):
     task = asyncio.create_task(sandbox.grade({"solution.py": NAP}, FIVE, Limits(call_seconds=60, total_seconds=60)))
     await _until_running("verl-napping")
@@ -180,8 +188,10 @@ async def test_a_killed_template_costs_one_call(level):
         assert running("verl-napping") == []
         assert (await sandbox.grade(ADD, FIVE)).passed
         assert sandbox._slots[0].worker.pid != pid
-        os.kill(sandbox._slots[0].worker.pid, signal.SIGKILL)  # while idle: it costs nothing
-        await asyncio.sleep(0.1)
+        pid = sandbox._slots[0].worker.pid
+        os.kill(pid, signal.SIGKILL)  # while idle: it costs nothing
+        while _alive(pid):
+            await asyncio.sleep(0.02)
         assert (await sandbox.grade(ADD, FIVE)).passed
     finally:
         await sandbox.aclose()
