@@ -11,6 +11,7 @@ HERE = Path(__file__).parent
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist's own reads the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Say what may run at the same time (pytest-xdist, ``--dist loadgroup``): different files may, but for those that
     look on the whole machine for what a sandbox left behind."""

@@ -16,6 +16,7 @@ import pytest
 from tests.attacks.test_attacks import descendants
 from verl_ext.sandbox import Limits, LocalSandbox, Outcome, open_sandbox, probe
 from verl_ext.sandbox.selfcheck import running
+from verl_ext.sandbox.slot import Slot
 from verl_ext.types import BadInput, Case, InfrastructureError, Tests
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -157,6 +158,21 @@ async def _until_running(name):
             return
         await asyncio.sleep(0.02)
     raise AssertionError(f"{name} never ran")
+
+
+async def test_who_is_cancelled_while_the_end_of_a_run_is_confirmed_is_cancelled(sandbox, monkeypatch):
+    real = Slot._packet
+
+    async def packet(slot):
+        monkeypatch.undo()
+        task.cancel()
+        return await real(slot)
+
+    monkeypatch.setattr(Slot, "_packet", packet)
+    task = asyncio.create_task(sandbox.grade(ADD, FIVE))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await sandbox.grade(ADD, FIVE)).passed
 
 
 def _alive(pid):

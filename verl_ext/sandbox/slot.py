@@ -230,7 +230,8 @@ class Slot:
                 channel.close()
             if self._running:
                 try:
-                    await end(patient=False)
+                    if not self._asked:  # else the caller was cancelled while it waited for the answer
+                        await end(patient=False)
                 finally:
                     if self._running:  # not confirmed: the template died, or the caller is cancelled once more
                         await self._abandon()
