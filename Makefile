@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
-FAST := $(PYTEST) -n 2 --dist loadgroup -m 'not e2e and not long'
+FAST := $(PYTEST) -n 2 -m 'not e2e and not long'
 
 help:
 	@echo 'make demo        train a small bug-fixing agent on this machine, with a table and a picture before and after'

@@ -1,21 +1,21 @@
 """For all tests."""
 
 import signal
-from pathlib import Path
 
-import pytest
-
-HERE = Path(__file__).parent
+from xdist.scheduler import LoadScopeScheduling
 
 # `make test &` in a script starts with interruptions ignored, which children inherit; some tests interrupt them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist's own reads the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Say what may run at the same time (pytest-xdist, ``--dist loadgroup``): different files may, but for those that
-    look on the whole machine for what a sandbox left behind."""
-    for item in items:
-        file = item.path.relative_to(HERE)
-        group = "sandbox" if file.parts[0] in ("attacks", "sandbox") else str(file)
-        item.add_marker(pytest.mark.xdist_group(group))
+class ByFile(LoadScopeScheduling):
+    """Which tests run in the same process, one after the other: those of a file, and all that look on the whole machine
+    for what a sandbox left behind."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "sandbox" if file.startswith(("tests/attacks/", "tests/sandbox/")) else file
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return ByFile(config, log)
