@@ -120,22 +120,26 @@ async def play(tokenizer, lines, config=None, delay=0.0, task=TASK):
 async def play_rows(tokenizer, lines, config=None, delay=0.0, task=TASK, step=1):
     config = config or configuration()
     script = Script(tokenizer, lines, delay)
+    return await rows_of(script, tokenizer, config, task, step), script
+
+
+async def rows_of(sampler, tokenizer, config, task=TASK, step=1):
+    """What the agent loop makes of a session with ``sampler`` in the place of verl's LLM server manager."""
     loop = BugFixAgentLoop(
         trainer_config=DictConfigWrap(config),
-        server_manager=script,
+        server_manager=sampler,
         tokenizer=tokenizer,
         processor=None,
         dataset_cls=None,
         data_config=DictConfigWrap(config.data),
         hf_model_type="qwen2",
     )
-    rows = await loop.run(
+    return await loop.run(
         {"temperature": 1.0, "logprobs": True},
         raw_prompt=messages(task, "ops"),
         extra_info={"task": task_to_json(task)},
         global_steps=step,
     )
-    return rows, script
 
 
 async def test_row_holds_exactly_what_the_sampler_saw(tokenizer):

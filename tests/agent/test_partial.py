@@ -14,7 +14,6 @@ import pytest
 import ray
 
 pytest.importorskip("verl")
-from verl.experimental.agent_loop.agent_loop import DictConfigWrap
 from verl.workers.rollout import llm_server
 from verl.workers.rollout.replica import TokenOutput
 
@@ -22,17 +21,14 @@ from tests.agent.test_loop import (
     FIX,
     GOLD,
     SUBMIT,
-    TASK,
     TEST,
     closed_sandboxes,
     configuration,
+    rows_of,
     tokenizer,
 )
-from verl_ext.agent.loop import BugFixAgentLoop
 from verl_ext.agent.session import ids_digest
 from verl_ext.gym.env import BugFixEnv
-from verl_ext.gym.prompts import messages
-from verl_ext.gym.tasks import task_to_json
 from verl_ext.tiny.tokenizer import END
 from verl_ext.types import InfrastructureError
 
@@ -118,21 +114,7 @@ async def play(tokenizer, parts, config=None, kind=Servers):
     config = config or configuration()
     config.actor_rollout_ref.rollout.name = "vllm"
     servers = kind(tokenizer, parts)
-    loop = BugFixAgentLoop(
-        trainer_config=DictConfigWrap(config),
-        server_manager=client_of(servers, config),
-        tokenizer=tokenizer,
-        processor=None,
-        dataset_cls=None,
-        data_config=DictConfigWrap(config.data),
-        hf_model_type="qwen2",
-    )
-    rows = await loop.run(
-        {"temperature": 1.0, "logprobs": True},
-        raw_prompt=messages(TASK, "ops"),
-        extra_info={"task": task_to_json(TASK)},
-        global_steps=1,
-    )
+    rows = await rows_of(client_of(servers, config), tokenizer, config)
     assert servers.held == 0
     return rows[0], servers
 
