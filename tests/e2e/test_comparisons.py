@@ -21,6 +21,7 @@ class Comparison:
 
     Attributes:
         seeds, steps: Of every run; a step has the same number of sessions in all of them.
+        sessions: Of each split in an evaluation.
         runs: Recipe and overrides by name.
         common: Overrides of all runs.
         one_start: The evaluation before training is the same for the runs of a seed, and made once.
@@ -31,6 +32,7 @@ class Comparison:
     runs: dict[str, tuple[str, ...]]
     common: tuple[str, ...] = ()
     one_start: bool = True
+    sessions: int = 400
 
 
 WHOLE = ("verl_ext.context.manager=none", "verl_ext.context.budget=0", "data.max_response_length=864")
@@ -47,18 +49,20 @@ COMPARISONS = {
             "uniform": ("bugfix_entropy", "verl_ext.entropy.where=uniform"),
         },
     ),
-    # A context smaller than a session, and the whole history as the upper bound.
+    # A context smaller than a session (at the recipe's 448 tokens four in five fit), and the whole history as the upper
+    # bound.
     "managers": Comparison(
         (0, 1),
-        30,
+        20,
         {
             **{
-                name: ("bugfix_fold", f"verl_ext.context.manager={name}")
+                name: ("bugfix_fold", f"verl_ext.context.manager={name}", "verl_ext.context.budget=320")
                 for name in ("drop_oldest", "env_summary", "note")
             },
             "none": ("bugfix_fold", *WHOLE),
         },
         one_start=False,
+        sessions=200,
     ),
     # Slow tools with a heavy tail, so that asynchrony matters.
     "asynchrony": Comparison(
@@ -96,11 +100,11 @@ def test_every_run_trains_and_is_reported(name):
                 target.parent.mkdir(parents=True)
                 shutil.copyfile(first, target)
             argv = ["demo", "--recipe", recipe, "--seed", str(seed), "--steps", str(compared.steps)]
-            argv += ["--sessions", "400", "--out", str(out), *overrides, *compared.common]
+            argv += ["--sessions", str(compared.sessions), "--out", str(out), *overrides, *compared.common]
             cli(*argv, timeout=3600)
             outs.append(out)
     cli("report", *map(str, outs), "--out", str(folder / "table.md"))
     reports = [json.loads((out / "report.json").read_text()) for out in outs]
-    assert all(found["splits"]["val"]["sessions"] >= 400 for found in reports)
+    assert all(found["splits"]["val"]["sessions"] >= compared.sessions for found in reports)
     assert len({found["code"] for found in reports}) == 1, "the code changed in between; delete the runs"
     assert len({json.dumps(found["training"]) for found in reports}) == len(reports), "two runs are the same run"
