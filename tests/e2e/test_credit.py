@@ -115,7 +115,7 @@ def test_the_entropy_bonus_is_in_the_loss(gigpo_run):
         assert metrics["actor/loss"] == pytest.approx(
             metrics["actor/pg_loss"] - metrics["actor/entropy_bonus"], abs=1e-5
         )
-        assert metrics["entropy/bonus/coeff"] == ENTROPY_COEFF
+        assert metrics["entropy/bonus/coeff"] == pytest.approx(ENTROPY_COEFF)
         # Two of the four tokens of every message but the first.
         assert 0.2 < metrics["entropy/bonus/token_share"] < 0.5
         # The weights sum to those of a uniform bonus, so it is the coefficient times a mean entropy: each session's own
