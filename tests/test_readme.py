@@ -1,6 +1,5 @@
 """The README's commands exist and its recipe commands compose."""
 
-import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -9,6 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from verl_ext import cli
+from verl_ext.demo.plan import compose_recipe
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -48,14 +48,9 @@ def test_there_is_a_cpu_and_a_gpu_command():
 
 @pytest.mark.parametrize("line", RECIPE_LINES)
 def test_recipe_commands_compose(line):
-    from hydra import compose, initialize_config_dir
-
     words = shlex.split(line)
     after = words[words.index("--config-name") + 1 :]
-    verl = Path(importlib.util.find_spec("verl").origin).parent  # by path: `pkg://` would import all of verl
-    overrides = [*after[1:], f"hydra.searchpath=[file://{verl}/trainer/config]"]
-    with initialize_config_dir(str(ROOT / "recipes"), version_base=None):
-        config = compose(after[0], overrides)
+    config = compose_recipe(*after)
     assert config.trainer.device == ("cuda" if "hardware=gpu" in words else "cpu")
     ops = "ops_files" if after[0] == "bugfix_fold" else "ops"
     assert config.verl_ext.tools == ("code" if "hardware=gpu" in words else ops)

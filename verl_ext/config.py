@@ -243,6 +243,35 @@ def validate(config: DictConfig) -> None:
 
     Runs for configurations that use our parts (agent loop ``bugfix``, an estimator of ours); others pass untouched.
     """
+    if (parsed := check_settings(config)) is None:
+        return
+    on_cpu = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
+    if (config.trainer.device == "cpu") != on_cpu:
+        raise BadInput(
+            f"trainer.device={config.trainer.device} but VERL_PLATFORM={os.environ.get('VERL_PLATFORM', '')!r}: "
+            "for a CPU run use both hardware=cpu and VERL_PLATFORM=cpu, for GPUs neither"
+        )
+    long = " --long" if parsed.tools == "ops_files" else ""
+    model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
+    if on_cpu and not (model / "config.json").is_file():
+        raise BadInput(f"actor_rollout_ref.model.path={model} holds no config.json; run: verl-ext tiny build{long}")
+    for key, files in data_files(config).items():
+        for file in files:
+            if not (path := Path(file).expanduser()).is_file():
+                raise BadInput(
+                    f"data.{key}: {file} does not exist; run: verl-ext tasks build{long} --out {Path(file).parent}"
+                )
+            if problem := _check_rows(path, parsed.tools, parsed.sandbox):
+                raise BadInput(f"data.{key}: {file} {problem}")
+    asyncio.run(_try_sandbox(parsed.sandbox, [file for files in data_files(config).values() for file in files]))
+
+
+def check_settings(config: DictConfig) -> Config | None:
+    """The part of :func:`validate` that needs neither model nor tasks nor a sandbox.
+
+    Returns:
+        Ours, when the agent loop is; else None.
+    """
     from verl_ext import legacy
     from verl_ext.trainer.settings import (
         ESTIMATORS,
@@ -255,10 +284,10 @@ def validate(config: DictConfig) -> None:
     rollout = OmegaConf.select(config, "actor_rollout_ref.rollout")
     estimator = OmegaConf.select(config, "algorithm.adv_estimator")
     if rollout is None:
-        return
+        return None
     bugfix = "verl_ext" in config or rollout.agent.default_agent_loop == "bugfix"
     if not bugfix and estimator not in ESTIMATORS:
-        return
+        return None
     parsed = parse(config)
     if legacy.entry_point(config):
         parts = {
@@ -281,7 +310,7 @@ def validate(config: DictConfig) -> None:
             f"actor_rollout_ref.rollout.n={rollout.n}: {estimator} compares the sessions of a group; use 2 or more"
         )
     if not bugfix:
-        return
+        return None
     if config.reward.reward_manager.name != "verifier":
         raise BadInput(
             f"reward.reward_manager.name={config.reward.reward_manager.name!r} cannot grade the bugfix agent loop; "
@@ -293,25 +322,7 @@ def validate(config: DictConfig) -> None:
         )
     if not rollout.multi_turn.max_assistant_turns:
         raise BadInput("actor_rollout_ref.rollout.multi_turn.max_assistant_turns is not set; give the turn limit")
-    on_cpu = os.environ.get("VERL_PLATFORM", "").strip().lower() == "cpu"
-    if (config.trainer.device == "cpu") != on_cpu:
-        raise BadInput(
-            f"trainer.device={config.trainer.device} but VERL_PLATFORM={os.environ.get('VERL_PLATFORM', '')!r}: "
-            "for a CPU run use both hardware=cpu and VERL_PLATFORM=cpu, for GPUs neither"
-        )
-    long = " --long" if parsed.tools == "ops_files" else ""
-    model = Path(str(config.actor_rollout_ref.model.path)).expanduser()
-    if on_cpu and not (model / "config.json").is_file():
-        raise BadInput(f"actor_rollout_ref.model.path={model} holds no config.json; run: verl-ext tiny build{long}")
-    for key, files in data_files(config).items():
-        for file in files:
-            if not (path := Path(file).expanduser()).is_file():
-                raise BadInput(
-                    f"data.{key}: {file} does not exist; run: verl-ext tasks build{long} --out {Path(file).parent}"
-                )
-            if problem := _check_rows(path, parsed.tools, parsed.sandbox):
-                raise BadInput(f"data.{key}: {file} {problem}")
-    asyncio.run(_try_sandbox(parsed.sandbox, [file for files in data_files(config).values() for file in files]))
+    return parsed
 
 
 async def _try_sandbox(settings: SandboxConfig, private: list[str]) -> None:

@@ -1,7 +1,6 @@
 """The demo's run: what it asks of verl, progress, interruption, stages, the teacher."""
 
 import dataclasses
-import importlib.util
 import os
 import signal
 import sys
@@ -86,22 +85,33 @@ def test_command_evaluates_before_training_only_once(tasks_dir):
 @pytest.mark.parametrize("recipe", sorted(path.stem for path in plan.RECIPES.glob("*.yaml")))
 def test_command_composes_with_every_recipe(tasks_dir, recipe):
     """Every key that the demo sets exists in the recipe or in verl's configuration; paths with quotes survive."""
-    from hydra import compose, initialize_config_dir
-
     a_plan = _plan(tasks_dir, recipe=recipe, overrides=("actor_rollout_ref.actor.optim.lr=3e-4",))
     files, runs = plan.evaluation_files(a_plan)
     argv = plan.command(a_plan, files, runs)
-    words = [word for word in argv[argv.index(recipe) + 1 :] if not word.startswith("hydra.")]
-    verl = Path(importlib.util.find_spec("verl").origin).parent  # by path: `pkg://` would import all of verl
-    words.append(f"hydra.searchpath=[file://{verl}/trainer/config]")
-    with initialize_config_dir(str(plan.RECIPES), version_base=None):
-        config = compose(recipe, words)
+    config = plan.compose_recipe(*argv[argv.index(recipe) :])
     assert list(config.data.val_files) == [str(file) for file in files]
     assert config.trainer.default_local_dir == str(a_plan.out / "checkpoints")
     assert config.actor_rollout_ref.actor.optim.lr == 3e-4
     assert config.actor_rollout_ref.rollout.val_kwargs.n == 3
     assert (config.trainer.test_freq, config.trainer.total_training_steps, config.data.seed) == (4, 10, 3)
     assert config.trainer.device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("verl_ext.context.manger=note", r"recipe bugfix_grpo: Could not override 'verl_ext.context.manger'"),
+        ("+verl_ext.context.manger=note", r"verl_ext\.context\.manger is not a setting; known are: manager"),
+        ("verl_ext.context.manager=notes", r"verl_ext\.context\.manager='notes' is not one of none, drop_oldest"),
+        ("correction=tis", r"recipe bugfix_grpo: .*correction"),
+        ("verl_ext.tool_delay=[", r"recipe bugfix_grpo: "),
+    ],
+)
+def test_wrong_overrides_are_refused_in_one_line_before_anything_is_built(tmp_path, monkeypatch, override, says):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(BadInput, match=says) as refused:
+        commands.demo.callback(0, 2, 1, plan.RECIPE, Path("out"), None, None, (override,))
+    assert "\n" not in str(refused.value) and not list(tmp_path.iterdir())
 
 
 def test_unknown_recipe_is_refused_with_the_known_ones():
@@ -111,11 +121,7 @@ def test_unknown_recipe_is_refused_with_the_known_ones():
 
 def test_ray_has_no_environment_variable_to_set_and_remove():
     """It did so around every task, while the tokenizer read the environment: a crash (ray-project/ray#62028)."""
-    from hydra import compose, initialize_config_dir
-
-    verl = Path(importlib.util.find_spec("verl").origin).parent
-    with initialize_config_dir(str(plan.RECIPES), version_base=None):
-        config = compose(plan.RECIPE, [f"hydra.searchpath=[file://{verl}/trainer/config]"])
+    config = plan.compose_recipe(plan.RECIPE)
     assert config.ray_kwargs.ray_init.runtime_env.env_vars.OMP_NUM_THREADS == "1"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import dataclass
+from typing import Literal
 
 import pytest
 
@@ -24,14 +25,15 @@ class Comparison:
         sessions: Of each split in an evaluation.
         runs: Recipe and overrides by name.
         common: Overrides of all runs.
-        one_start: The evaluation before training is the same for the runs of a seed, and made once.
+        one_start: What shares one evaluation before training: all the runs of a ``seed``, which evaluate alike, or the
+            seeds of a ``run``, where each has its own context.
     """
 
     seeds: tuple[int, ...]
     steps: int
     runs: dict[str, tuple[str, ...]]
     common: tuple[str, ...] = ()
-    one_start: bool = True
+    one_start: Literal["seed", "run"] = "seed"
     sessions: int = 400
 
 
@@ -53,7 +55,7 @@ COMPARISONS = {
     # bound.
     "managers": Comparison(
         (0, 1),
-        20,
+        15,
         {
             **{
                 name: ("bugfix_fold", f"verl_ext.context.manager={name}", "verl_ext.context.budget=320")
@@ -61,7 +63,7 @@ COMPARISONS = {
             },
             "none": ("bugfix_fold", *WHOLE),
         },
-        one_start=False,
+        one_start="run",
         sessions=200,
     ),
     # Slow tools with a heavy tail, so that asynchrony matters.
@@ -92,11 +94,14 @@ def test_every_run_trains_and_is_reported(name):
     folder = ROOT / "runs" / name
     outs = []
     for seed in compared.seeds:
-        first = folder / f"{next(iter(compared.runs))}-{seed}" / "train" / "validation" / "0.jsonl"
         for run, (recipe, *overrides) in compared.runs.items():
+            start = (
+                f"{next(iter(compared.runs))}-{seed}" if compared.one_start == "seed" else f"{run}-{compared.seeds[0]}"
+            )
+            first = folder / start / "train" / "validation" / "0.jsonl"
             out = folder / f"{run}-{seed}"
             target = out / "train" / "validation" / "0.jsonl"
-            if compared.one_start and first.is_file() and not (out / "train").exists():
+            if first.is_file() and not (out / "train").exists():
                 target.parent.mkdir(parents=True)
                 shutil.copyfile(first, target)
             argv = ["demo", "--recipe", recipe, "--seed", str(seed), "--steps", str(compared.steps)]

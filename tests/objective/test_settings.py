@@ -1,15 +1,13 @@
 """Settings of the entropy bonus: refused in one line where out of range, or where verl's side cannot work with them."""
 
 import functools
-import importlib.util
-from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir, initialize_config_module
+from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from verl_ext.config import parse
-from verl_ext.demo.plan import RECIPES
+from verl_ext.demo.plan import compose_recipe
 from verl_ext.objective.settings import EntropyConfig, check
 from verl_ext.types import BadInput
 
@@ -81,9 +79,7 @@ def test_what_would_have_no_effect(settings, says):
     ],
 )
 def test_recipes_and_what_their_documentation_overrides(recipe, overrides, where):
-    verl = Path(importlib.util.find_spec("verl").origin).parent
-    with initialize_config_dir(str(RECIPES), version_base=None):
-        config = compose(recipe, [f"hydra.searchpath=[file://{verl}/trainer/config]", *overrides])
+    config = compose_recipe(recipe, *overrides)
     settings = EntropyConfig(**OmegaConf.to_object(config.verl_ext.entropy))
     if where is None:
         with pytest.raises(BadInput, match=r"ignores coeff=0\.01, tokens=2; .* or coeff=0\.0, tokens=10$"):

@@ -12,7 +12,7 @@ import torch
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1 import trainer_base as verl_trainer
 
-from tests.trainer.recipes import composed
+from verl_ext.demo.plan import compose_recipe
 
 
 class Group:
@@ -42,7 +42,7 @@ class Loader:
         return {"fetched": self.fetched}
 
 
-composed_once = cache(composed)
+composed_once = cache(compose_recipe)
 
 
 def trainer_in(root: Path, recipe: str, monkeypatch):

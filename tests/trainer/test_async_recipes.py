@@ -10,10 +10,9 @@ pytest.importorskip("verl")
 from verl.trainer.ppo.v1 import get_trainer_cls
 
 from tests.gym.test_env import TASK
-from tests.trainer.recipes import composed
 from verl_ext import config as our_config
 from verl_ext.config import validate
-from verl_ext.demo.plan import RECIPES
+from verl_ext.demo.plan import RECIPES, compose_recipe
 from verl_ext.gym.export import write_parquet
 from verl_ext.trainer.settings import TRAINERS, check_correction
 from verl_ext.trainer.staleness import largest_age
@@ -52,7 +51,7 @@ def on(hardware, monkeypatch):
 @pytest.mark.parametrize("hardware", ["cpu", "gpu"])
 @pytest.mark.parametrize("recipe", V1 + LEGACY)
 def test_recipes_pass_validation_on_both_kinds_of_hardware(recipe, hardware, files, monkeypatch):
-    config = composed(recipe, *on(hardware, monkeypatch), *files)
+    config = compose_recipe(recipe, *on(hardware, monkeypatch), *files)
     validate(config)
     backend = config.actor_rollout_ref.rollout.checkpoint_engine.backend
     separate = {"cpu": "gloo", "gpu": "nccl"}[hardware]
@@ -62,7 +61,7 @@ def test_recipes_pass_validation_on_both_kinds_of_hardware(recipe, hardware, fil
 @pytest.mark.parametrize("hardware", ["cpu", "gpu"])
 @pytest.mark.parametrize("recipe", V1)
 def test_the_trainer_takes_the_recipe(recipe, hardware, monkeypatch):
-    config = composed(recipe, *on(hardware, monkeypatch))
+    config = compose_recipe(recipe, *on(hardware, monkeypatch))
     trainer = get_trainer_cls(config.trainer.v1.trainer_mode)(config)  # verl asserts sizes and backends here
     updates = {"bugfix_one_step": 1, "bugfix_fully_async": 4, "bugfix_colocate_async": 1}[recipe]
     assert trainer.parameter_sync_step == updates
@@ -70,7 +69,7 @@ def test_the_trainer_takes_the_recipe(recipe, hardware, monkeypatch):
 
 @pytest.mark.parametrize("recipe", V1)
 def test_the_largest_age_is_the_one_in_the_header(recipe):
-    config = composed(recipe)
+    config = compose_recipe(recipe)
     header = (RECIPES / f"{recipe}.yaml").read_text()
     stated = int(re.search(r"^# Largest age: (\d+)\.", header, re.MULTILINE)[1])
     assert largest_age(config, TRAINERS[config.trainer.v1.trainer_mode]) == stated
@@ -78,7 +77,7 @@ def test_the_largest_age_is_the_one_in_the_header(recipe):
 
 @pytest.mark.parametrize("correction", CORRECTIONS)
 def test_a_correction_sets_every_key_so_that_nothing_is_left_of_another(correction):
-    config = composed("bugfix_fully_async", f"correction={correction}")
+    config = compose_recipe("bugfix_fully_async", f"correction={correction}")
     named = re.findall(r"^    (\w+): ", (RECIPES / f"correction/{correction}.yaml").read_text(), re.MULTILINE)
     assert set(named) == set(config.algorithm.rollout_correction)
     check_correction(config, bonus=True)
@@ -129,5 +128,5 @@ FOLD = ["verl_ext.context.manager=fold"]
 )
 def test_what_the_older_entry_points_cannot_do_is_refused(recipe, words, says, files, monkeypatch):
     with pytest.raises(BadInput) as error:
-        validate(composed(f"legacy/{recipe}", *on("cpu", monkeypatch), *files, *words))
+        validate(compose_recipe(f"legacy/{recipe}", *on("cpu", monkeypatch), *files, *words))
     assert says in str(error.value) and "\n" not in str(error.value)

@@ -9,8 +9,8 @@ import torch
 pytest.importorskip("verl")
 from verl.trainer.ppo.v1 import trainer_base
 
-from tests.trainer.recipes import composed
 from tests.trainer.samples import Rows, row
+from verl_ext.demo.plan import compose_recipe
 from verl_ext.trainer import mixin
 from verl_ext.trainer.separate_async import BugFixTrainerSeparateAsync
 from verl_ext.trainer.settings import credit_settings
@@ -37,7 +37,7 @@ def corrected(correction: str, monkeypatch) -> tuple[Rows, dict[str, float]]:
     monkeypatch.setattr(trainer_base, "tq", store)
     monkeypatch.setattr(mixin, "tq", store)
     trainer = BugFixTrainerSeparateAsync.__new__(BugFixTrainerSeparateAsync)
-    trainer.config = composed("bugfix_fully_async", f"correction={correction}")
+    trainer.config = compose_recipe("bugfix_fully_async", f"correction={correction}")
     trainer.credit = credit_settings(trainer.config.algorithm)
     metrics: dict[str, float] = {}
     trainer._compute_advantage(store.batch(list(store)), metrics)

@@ -18,7 +18,7 @@ from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.trainer_base import _count_tq_prompt_groups
 from verl.utils import tensordict_utils as tu
 
-from tests.trainer.recipes import composed
+from verl_ext.demo.plan import compose_recipe
 from verl_ext.trainer.faults import drop_trained
 from verl_ext.trainer.watch import Watch
 
@@ -115,7 +115,9 @@ def status(uid: str, word: str) -> None:
 
 
 def async_trainer(manager: Manager):
-    trainer = get_trainer_cls("bugfix_colocate_async")(composed("bugfix_colocate_async", "data.train_batch_size=2"))
+    trainer = get_trainer_cls("bugfix_colocate_async")(
+        compose_recipe("bugfix_colocate_async", "data.train_batch_size=2")
+    )
     trainer.agent_loop_manager, trainer.global_steps = manager, 2
     return trainer
 

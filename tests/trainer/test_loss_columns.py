@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
 from functools import partial
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import torch
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 pytest.importorskip("verl")
@@ -19,7 +16,7 @@ from verl.workers.utils.losses import ppo_loss
 
 from tests.trainer.samples import Rows
 from verl_ext.agent.settings import ContextConfig
-from verl_ext.demo.plan import RECIPES
+from verl_ext.demo.plan import compose_recipe
 from verl_ext.objective.loss import ENTROPY_WEIGHT, LOSS_WEIGHT, weighted_ppo_loss, with_entropy_bonus
 from verl_ext.objective.settings import EntropyConfig
 from verl_ext.trainer import loss
@@ -188,10 +185,7 @@ def test_entropy_metrics_of_a_batch_with_and_without_entropies(monkeypatch):
 @pytest.mark.parametrize("where", ["after_observation", "uniform", "none"])
 @pytest.mark.parametrize("weighting", ["session", "row"])
 def test_the_workers_get_a_loss_that_knows_the_actors_settings(where, weighting, monkeypatch):
-    verl = Path(importlib.util.find_spec("verl").origin).parent
-    words = [f"hydra.searchpath=[file://{verl}/trainer/config]", "actor_rollout_ref.actor.clip_ratio_high=0.28"]
-    with initialize_config_dir(str(RECIPES), version_base=None):
-        config = compose("bugfix_entropy", words)
+    config = compose_recipe("bugfix_entropy", "actor_rollout_ref.actor.clip_ratio_high=0.28")
     monkeypatch.setattr(PPOTrainer, "_setup", lambda self: None)
     trainer = BugFixTrainerSync.__new__(BugFixTrainerSync)
     context = ContextConfig(segment_weighting=weighting)

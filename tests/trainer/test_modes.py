@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import pytest
-from hydra import compose, initialize_config_dir
 
 pytest.importorskip("verl")
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.replay_buffer import ReplayBuffer, ReplayBufferAsync
 
-from verl_ext.demo.plan import RECIPES
+from verl_ext.demo.plan import compose_recipe
 from verl_ext.trainer.settings import TRAINERS
 
 ASYNC = [
@@ -27,10 +23,8 @@ ASYNC = [
 
 @pytest.mark.parametrize(("name", "base"), TRAINERS.items())
 def test_a_trainer_of_ours_answers_as_its_base_mode(name, base):
-    verl = Path(importlib.util.find_spec("verl").origin).parent
-    words = [f"hydra.searchpath=[file://{verl}/trainer/config]", f"trainer.v1.trainer_mode={name}"]
-    with initialize_config_dir(str(RECIPES), version_base=None):
-        config = compose("bugfix_gigpo", words + (ASYNC if base == "separate_async" else []))
+    more = ASYNC if base == "separate_async" else []
+    config = compose_recipe("bugfix_gigpo", f"trainer.v1.trainer_mode={name}", *more)
     trainer = get_trainer_cls(name)(config)
     plain = get_trainer_cls(base)
     assert isinstance(trainer, plain) and trainer.trainer_mode == base

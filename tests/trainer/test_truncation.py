@@ -21,7 +21,7 @@ from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopWorkerTQ
 from verl.utils import tensordict_utils as tu
 
 from tests.agent.test_loop import FIX, SUBMIT, TASK, TEST, WRONG, Script, closed_sandboxes, tokenizer
-from tests.trainer.recipes import composed
+from verl_ext.demo.plan import compose_recipe
 from verl_ext.gym.prompts import messages
 from verl_ext.gym.tasks import task_to_json
 from verl_ext.reward.manager import VerifierRewardManager
@@ -75,7 +75,7 @@ def worker_of(config, tokenizer):
 
 async def trained(recipe: str, treatment: str, tokenizer) -> dict[str, dict[str, list[float]]]:
     """Mask, reward and advantages of each session, as the trainer has them before its update."""
-    config = composed(
+    config = compose_recipe(
         recipe,
         f"actor_rollout_ref.rollout.n={len(SESSIONS)}",
         f"verl_ext.truncated={treatment.split()[0]}",

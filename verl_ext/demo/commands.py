@@ -55,7 +55,7 @@ def demo(
     """
     from rich.console import Console
 
-    from verl_ext.demo.plan import Plan, check_recipe
+    from verl_ext.demo.plan import Plan, check, check_recipe
     from verl_ext.demo.stages import only_one
 
     check_recipe(recipe)
@@ -74,6 +74,7 @@ def demo(
     )
     if plan.long:
         plan = replace(plan, tasks=tasks or Path("runs/tasks-long"), model=tiny or Path("runs/tiny-long"))
+    check(plan)
     with only_one(out):
         _Demo(Console(highlight=False), plan, out, build_tasks=tasks is None, build_tiny=tiny is None).run()
 

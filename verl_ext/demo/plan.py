@@ -8,8 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+
+from omegaconf import DictConfig
 
 from verl_ext.demo.dumps import validation_steps
 from verl_ext.demo.results import SPLITS
@@ -145,13 +148,45 @@ def check_recipe(name: str) -> None:
         raise BadInput(f"--recipe {name} is not one of {', '.join(known)}")
 
 
+def compose_recipe(name: str, *words: str) -> DictConfig:
+    """The recipe with Hydra overrides, as verl's entry points compose it.
+
+    Raises:
+        BadInput: What Hydra says, in one line.
+    """
+    from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
+
+    verl = Path(find_spec("verl").origin).parent  # by path: `pkg://` would import all of verl
+    try:
+        with initialize_config_dir(str(RECIPES), version_base=None):
+            return compose(name, [f"hydra.searchpath=[file://{verl}/trainer/config]", *words])
+    except HydraException as error:
+        raise BadInput(f"recipe {name}: {' '.join(str(error).split())}") from None
+
+
+def check(plan: Plan) -> None:
+    """Raises :class:`BadInput` when there is no such recipe, or the trainer would refuse it with these overrides."""
+    from verl_ext.config import check_settings
+
+    check_recipe(plan.recipe)
+    check_settings(compose_recipe(plan.recipe, *words(plan, [], 1)))
+
+
 def command(plan: Plan, files: list[Path], runs: int) -> list[str]:
-    """The command line of verl's trainer for this attempt.
+    """The command line of verl's trainer for this attempt."""
+    check_recipe(plan.recipe)
+    trainer = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", str(RECIPES)]
+    hydra_dir = f"hydra.run.dir={_quoted(plan.out / 'hydra')}"
+    return [*trainer, "--config-name", plan.recipe, hydra_dir, *words(plan, files, runs)]
+
+
+def words(plan: Plan, files: list[Path], runs: int) -> list[str]:
+    """Hydra overrides for this attempt, the plan's own last.
 
     An attempt that goes on from a checkpoint repeats no evaluation that was written; one whose last checkpoint is the
     last step has only the last evaluation to make.
     """
-    check_recipe(plan.recipe)
     written = validation_steps(plan.out / "validation")
     only_evaluate = checkpoint_step(plan) >= plan.steps
     settings = {
@@ -173,11 +208,9 @@ def command(plan: Plan, files: list[Path], runs: int) -> list[str]:
         "trainer.default_local_dir": _quoted(plan.out / "checkpoints"),
         "trainer.validation_data_dir": _quoted(plan.out / "validation"),
         "trainer.logger": "[console,tensorboard,file]",
-        "hydra.run.dir": _quoted(plan.out / "hydra"),
     }
-    words = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in settings.items()]
-    trainer = [sys.executable, "-m", "verl.trainer.main_ppo", "--config-path", str(RECIPES)]
-    return [*trainer, "--config-name", plan.recipe, *words, *plan.overrides]
+    own = [f"{key}={str(value).lower() if isinstance(value, bool) else value}" for key, value in settings.items()]
+    return [*own, *plan.overrides]
 
 
 def environment(plan: Plan, environ: Mapping[str, str]) -> dict[str, str]:
