@@ -24,7 +24,7 @@ class Comparison:
         seeds, steps: Of every run; a step has the same number of sessions in all of them.
         sessions: Of each split in an evaluation.
         runs: Recipe and overrides by name.
-        common: Overrides of all runs.
+        common: Overrides of all runs; ``{out}`` is the run's folder.
         one_start: What shares one evaluation before training: all the runs of a ``seed``, which evaluate alike, or the
             seeds of a ``run``, where each has its own context.
     """
@@ -66,23 +66,26 @@ COMPARISONS = {
         one_start="run",
         sessions=200,
     ),
-    # Slow tools with a heavy tail, so that asynchrony matters.
+    # Slow tools with a heavy tail, so that asynchrony matters. The synchronous runs, which take longest, are evaluated
+    # on the way: where were they when the others ended? Session dumps for `verl-ext simulate`.
     "asynchrony": Comparison(
         (0, 1),
-        30,
+        20,
         {
-            "sync": ("bugfix_grpo",),
+            "sync": ("bugfix_grpo", "trainer.test_freq=5"),
             "one_step": ("bugfix_one_step",),
             **{f"fully_async_{name}": ("bugfix_fully_async", f"correction={name}") for name in CORRECTIONS},
         },
-        common=("verl_ext.tool_delay=pareto:1.0:1.5",),
+        common=("verl_ext.tool_delay=pareto:1.0:1.5", "verl_ext.session_dir={out}/train/sessions"),
+        sessions=200,
     ),
     # The sampler is off by a known amount.
     "mismatch": Comparison(
         (0,),
-        30,
+        20,
         {name: ("bugfix_fully_async", f"correction={name}") for name in CORRECTIONS},
         common=("verl_ext.temperature_factor=1.2", "verl_ext.exactness.bound=null"),
+        sessions=200,
     ),
 }
 
@@ -95,17 +98,16 @@ def test_every_run_trains_and_is_reported(name):
     outs = []
     for seed in compared.seeds:
         for run, (recipe, *overrides) in compared.runs.items():
-            start = (
-                f"{next(iter(compared.runs))}-{seed}" if compared.one_start == "seed" else f"{run}-{compared.seeds[0]}"
-            )
-            first = folder / start / "train" / "validation" / "0.jsonl"
+            starts = {"seed": f"{next(iter(compared.runs))}-{seed}", "run": f"{run}-{compared.seeds[0]}"}
+            first = folder / starts[compared.one_start] / "train" / "validation" / "0.jsonl"
             out = folder / f"{run}-{seed}"
             target = out / "train" / "validation" / "0.jsonl"
             if first.is_file() and not (out / "train").exists():
                 target.parent.mkdir(parents=True)
                 shutil.copyfile(first, target)
             argv = ["demo", "--recipe", recipe, "--seed", str(seed), "--steps", str(compared.steps)]
-            argv += ["--sessions", str(compared.sessions), "--out", str(out), *overrides, *compared.common]
+            argv += ["--sessions", str(compared.sessions), "--out", str(out)]
+            argv += [*overrides, *(override.format(out=out) for override in compared.common)]
             cli(*argv, timeout=3600)
             outs.append(out)
     cli("report", *map(str, outs), "--out", str(folder / "table.md"))
