@@ -63,6 +63,7 @@ COMPARISONS = {
             },
             "none": ("bugfix_fold", *WHOLE),
         },
+        common=("verl_ext.session_dir={out}/train/sessions",),
         one_start="run",
         sessions=200,
     ),
