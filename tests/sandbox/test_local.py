@@ -213,6 +213,27 @@ async def test_a_killed_template_costs_one_call(level):
         await sandbox.aclose()
 
 
+async def test_a_jail_is_gone_when_the_last_of_its_processes_is():
+    """Its socket hangs up earlier: the kernel closes the files of pid 1 before it ends the rest of the namespace."""
+    sandbox = await open_sandbox("bubblewrap", workers=1)
+    try:
+        process = sandbox._slots[0].worker._process
+        assert _numbers(process.first.pid)[1:] == [1] and not process.first.gone()
+        assert psutil.Process(process.first.pid).ppid() == process.popen.pid
+        os.kill(process.popen.pid, signal.SIGKILL)
+        while not process.gone():
+            await asyncio.sleep(0.001)
+        assert not _alive(process.first.pid)
+    finally:
+        await sandbox.aclose()
+
+
+def _numbers(pid):
+    """Its process ids, in our namespace and in those below."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return [int(number) for number in status.partition("NSpid:")[2].partition("\n")[0].split()]
+
+
 async def test_a_start_that_is_cancelled_leaves_no_greeting_for_the_next_run(level):
     sandbox = LocalSandbox(level, workers=1)
     try:

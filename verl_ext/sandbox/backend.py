@@ -17,12 +17,12 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 from verl_ext.sandbox import lockdown
+from verl_ext.sandbox.process import First, Process
 from verl_ext.types import InfrastructureError
 
 NOBODY = 65534
@@ -48,14 +48,6 @@ _LINKER_CACHE = "/etc/ld.so.cache"  # without it, libraries are looked for in th
 _USERS = ((1_900_000_000, 1 << 24), (30_000, 30_000))
 _CAP_CHOWN, _CAP_SETGID, _CAP_SETUID = 0, 6, 7
 NEWEST_LANDLOCK = 7
-
-
-@dataclass(frozen=True)
-class Process:
-    """A started template: its process (of bubblewrap, or the template itself) and our end of its control socket."""
-
-    popen: subprocess.Popen
-    control: socket.socket
 
 
 def find_bwrap() -> str | None:
@@ -146,13 +138,19 @@ def start_jailed(pytest: bool = False) -> Process:
         argv += ["--setenv", name, value]
     argv += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/", "--", python, *_FLAGS]
     argv += ["-c", _code(pytest, [_JAIL, _PACKAGES])]
+    first = First()
+    fds.append(first.tell)
+    argv[1:1] = ["--info-fd", str(first.tell)]
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     argv += [str(theirs.fileno()), "jail"]
     if nobody:
         spec = {"uid": NOBODY, "stage": stage, "directory": tempfile.gettempdir(), "argv": argv}
         argv = [sys.executable, "-I", "-S", "-B", str(_HERE / "launch.py"), json.dumps(spec)]
     try:
-        return _start(argv, ours, theirs, fds, {})
+        return _start(argv, ours, theirs, fds, {}, first)
+    except BaseException:
+        first.close()
+        raise
     finally:
         for fd in fds:
             os.close(fd)
@@ -221,7 +219,9 @@ def _code(pytest: bool, paths: list[str]) -> str:
     return _START.format(paths=paths if pytest else paths[:1], module="shared_host" if pytest else "template")
 
 
-def _start(argv: list[str], ours: socket.socket, theirs: socket.socket, fds: list[int], env: dict) -> Process:
+def _start(
+    argv: list[str], ours: socket.socket, theirs: socket.socket, fds: list[int], env: dict, first: First | None = None
+) -> Process:
     try:
         popen = subprocess.Popen(
             argv,
@@ -237,7 +237,7 @@ def _start(argv: list[str], ours: socket.socket, theirs: socket.socket, fds: lis
         raise
     finally:
         theirs.close()
-    return Process(popen, ours)
+    return Process(popen, ours, first)
 
 
 def _system_binds() -> list[str]:

@@ -18,8 +18,8 @@ from dataclasses import asdict
 from typing import Any
 
 from verl_ext.sandbox import wire
-from verl_ext.sandbox.backend import Process
 from verl_ext.sandbox.base import Limits
+from verl_ext.sandbox.process import Process
 from verl_ext.types import InfrastructureError
 
 _PATIENCE = 60.0  # seconds for what only our own code and the kernel have to do; generous, the machine may be busy
@@ -164,6 +164,8 @@ class Slot:
         self._process.control.setblocking(False)
         try:
             await self._packet()
+            if self._process.first is not None:
+                self._process.first.meet()
         except InfrastructureError:
             words = await self._last_words()
             await self.close()
@@ -185,14 +187,14 @@ class Slot:
         with contextlib.suppress(OSError):
             process.control.shutdown(socket.SHUT_WR)
         begin = time.monotonic()
-        while not (process.popen.poll() is not None and _hung_up(process.control)):
+        while not process.gone():
             took = time.monotonic() - begin
             if took > 0.5:
                 process.popen.kill()
             if took > _PATIENCE:
                 break
             await asyncio.sleep(0.005)
-        process.control.close()
+        process.close()
 
     @contextlib.asynccontextmanager
     async def run(self, limits: Limits) -> AsyncIterator[tuple[Channel, Callable[[], Any]]]:
@@ -302,18 +304,6 @@ class Slot:
         text = await asyncio.to_thread(popen.stderr.read)
         lines = text.decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it said nothing"
-
-
-def _hung_up(control: socket.socket) -> bool:
-    """True when the other end of a non-blocking socket is gone; what it had still said is thrown away."""
-    try:
-        while control.recv(1 << 12):
-            pass
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass
-    return True
 
 
 async def _until(loop: asyncio.AbstractEventLoop, arm: Callable, seconds: float, disarm: Callable) -> bool:
