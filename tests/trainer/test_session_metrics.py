@@ -12,8 +12,9 @@ from verl_ext.trainer.metrics import (
 from verl_ext.trainer.turns import Row
 
 
-def turn(tool="edit", valid=True, redundant=False, hard_coded=False):
-    return {"tool": tool, "valid": valid, "redundant": redundant, "hard_coded": hard_coded}
+def turn(tool="edit", valid=True, redundant=False, hard_coded=False, tokens=2):
+    place = {"start": 10, "end": 10 + tokens}
+    return {"tool": tool, "valid": valid, "redundant": redundant, "hard_coded": hard_coded, **place}
 
 
 def fields(turns, stop, sandbox_s=0.0, public_share=0.0, flags=()):
@@ -23,13 +24,14 @@ def fields(turns, stop, sandbox_s=0.0, public_share=0.0, flags=()):
 
 def test_by_hand():
     sessions = [
-        fields([turn(), turn("submit")], "submitted", sandbox_s=0.5, public_share=1.0),
+        fields([turn(tokens=6), turn("submit")], "submitted", sandbox_s=0.5, public_share=1.0),
         fields([turn(""), turn(valid=False), turn(redundant=True)], "max_turns", sandbox_s=0.1),
         fields([turn(hard_coded=True)], "response_budget", flags=["exit", "frames"]),
         fields([turn(), turn("submit")], "submitted", public_share=0.5),
     ]
     metrics = session_metrics(sessions, groups=["a", "a", "b", "b"], scores=[1.0, 0.0, 0.0, 0.0])
     assert metrics["session/turns"] == 2.0
+    assert metrics["session/tokens_sampled"] == (6 + 7 * 2) / 4
     assert metrics["session/invalid"] == 0.25 and metrics["session/redundant"] == 0.25
     assert metrics["session/hard_coded"] == 0.25
     assert metrics["session/public_share"] == 0.375

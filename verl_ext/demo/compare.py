@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from verl_ext.demo.costs import COSTS, costs
 from verl_ext.demo.results import SPLITS
 from verl_ext.demo.stages import read_json
 from verl_ext.types import BadInput
@@ -27,26 +28,30 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     """Compare finished runs of `verl-ext demo`, given by their folders.
 
     Runs of one recipe with the same overrides and steps make one row. A cell is the mean over seeds, then every seed's
-    own figure in brackets; pass rates are on hidden tests after training, behaviour is that on `val`. The Markdown
-    file has the command of each run too.
+    own figure in brackets; pass rates are on hidden tests after training, behaviour is that on `val`. A second table
+    has what training cost, from the metrics: minutes, tokens a session, waiting. The Markdown file has the command of
+    each run too.
     """
     from rich.console import Console
     from rich.table import Table
 
     reports = [read(run) for run in runs]
-    rows = table_rows(reports)
-    shown = Table(*rows[0])
-    for row in rows[1:]:
-        shown.add_row(*row)
+    tables = [table_rows(reports), cost_rows(reports)]
     console = Console(highlight=False)
-    console.print(shown)
+    for rows in tables:
+        shown = Table(*rows[0])
+        for row in rows[1:]:
+            shown.add_row(*row)
+        console.print(shown)
     codes = sorted({found["code"] for found in reports})
     if len(codes) > 1:
         console.print(f"These runs were made by {len(codes)} states of the code: {', '.join(codes)}", soft_wrap=True)
     if out:
-        lines = ["| " + " | ".join(row) + " |" for row in rows]
-        lines.insert(1, "|" + "---|" * len(rows[0]))
-        lines += ["", *(f"    {command(found)}" for found in reports), "", f"Code: {', '.join(codes)}"]
+        lines = []
+        for rows in tables:
+            lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
+            lines.insert(len(lines) - len(rows), "|" + "---|" * len(rows[0]))
+        lines += [*(f"    {command(found)}" for found in reports), "", f"Code: {', '.join(codes)}"]
         out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
@@ -61,34 +66,56 @@ def read(run: Path) -> dict[str, Any]:
         raise BadInput(f"{run} holds no report.json; the same `verl-ext demo` command finishes the run")
     if not {"recipe", "behaviour", "code"} <= found.keys():
         raise BadInput(f"{run}/report.json was written by an older version; run `verl-ext demo` on it again")
-    return found
+    return found | {"costs": costs(run / "train")}
 
 
 def table_rows(reports: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Header and one row a recipe, in the order of the reports."""
-    groups: dict[tuple, list[dict[str, Any]]] = {}
-    for found in reports:
-        groups.setdefault((found["recipe"], tuple(found["overrides"]), found["steps"]), []).append(found)
+    """Header and one row a recipe, in the order of the reports: what was learnt."""
     rows = [(*_COLUMNS, *_BEHAVIOUR.values(), "s a step")]
-    for (recipe, overrides, steps), seeds in groups.items():
-        seeds = sorted(seeds, key=lambda found: found["seed"])
-        if len({found["seed"] for found in seeds}) < len(seeds):
-            raise BadInput(f"two runs of {recipe} have the same seed; give each run once")
+    for name, seeds in _by_recipe(reports):
         rates = [[100 * found["splits"]["val"]["before"]["value"] for found in seeds]]
         rates += [[100 * found["splits"][split]["after"]["value"] for found in seeds] for split in SPLITS]
         behaviour = [[found["behaviour"]["val"]["after"][name] for found in seeds] for name in _BEHAVIOUR]
         behaviour[-1] = [100 * value for value in behaviour[-1]]
         seconds = [found["timings"].get("step_s_median") for found in seeds]
-        name = " ".join((recipe, *overrides))
-        numbers = ", ".join(str(found["seed"]) for found in seeds)
-        rows.append((name, numbers, str(steps), *(_cell(values) for values in (*rates, *behaviour, seconds))))
+        numbers, steps = ", ".join(str(found["seed"]) for found in seeds), str(seeds[0]["steps"])
+        rows.append((name, numbers, steps, *(_cell(values) for values in (*rates, *behaviour, seconds))))
     return rows
+
+
+def cost_rows(reports: Sequence[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """The same rows with what was spent; a column that no run has a figure for is left out."""
+    names = ["minutes of steps", *(column for column, _ in COSTS.values())]
+    names = [name for name in names if any(name in found["costs"] for found in reports)]
+    rows = [("recipe", *names)]
+    for recipe, seeds in _by_recipe(reports):
+        rows.append((recipe, *(_cell([found["costs"].get(name) for found in seeds]) for name in names)))
+    return rows
+
+
+def _by_recipe(reports: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
+    """Recipe with overrides, and its runs by seed."""
+    groups: dict[tuple, list[dict[str, Any]]] = {}
+    for found in reports:
+        groups.setdefault((found["recipe"], tuple(_overrides(found)), found["steps"]), []).append(found)
+    for (recipe, *_), runs in groups.items():
+        if len({found["seed"] for found in runs}) < len(runs):
+            raise BadInput(f"two runs of {recipe} have the same seed; give each run once")
+    return [
+        (" ".join((recipe, *overrides)), sorted(runs, key=lambda found: found["seed"]))
+        for (recipe, overrides, _), runs in groups.items()
+    ]
 
 
 def command(found: dict[str, Any]) -> str:
     """The command that made a run, but for its folders."""
     words = {"recipe": found["recipe"], "seed": found["seed"], "steps": found["steps"], "sessions": found["sessions"]}
-    return " ".join(["verl-ext demo", *(f"--{key} {value}" for key, value in words.items()), *found["overrides"]])
+    return " ".join(["verl-ext demo", *(f"--{key} {value}" for key, value in words.items()), *_overrides(found)])
+
+
+def _overrides(found: dict[str, Any]) -> list[str]:
+    """Those that say how to train, not where to write."""
+    return [override for override in found["overrides"] if not override.startswith("verl_ext.session_dir=")]
 
 
 def _cell(values: Sequence[float | None]) -> str:

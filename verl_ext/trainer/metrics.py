@@ -24,9 +24,9 @@ def session_metrics(extra_fields: list[dict[str, Any]], groups: list[str], score
         scores: Reward of each session.
 
     Returns:
-        ``session/*``: turns, invalid and redundant actions a session, redundant ones a successful session, shares of
-        stop reasons, flags and tools, seconds in the sandbox, and the share of groups whose sessions all have the same
-        reward (they teach GRPO nothing).
+        ``session/*``: turns, sampled tokens, invalid and redundant actions a session, redundant ones a successful
+        session, shares of stop reasons, flags and tools, seconds in the sandbox, and the share of groups whose sessions
+        all have the same reward (they teach GRPO nothing).
     """
     records = [fields["session"] for fields in extra_fields]
     turns = [record["turns"] for record in records]
@@ -37,6 +37,7 @@ def session_metrics(extra_fields: list[dict[str, Any]], groups: list[str], score
         by_group.setdefault(group, set()).add(score)
     metrics = {
         "session/turns": np.mean([len(session) for session in turns]),
+        "session/tokens_sampled": np.mean([sum(turn["end"] - turn["start"] for turn in session) for session in turns]),
         "session/invalid": np.mean([sum(not turn["valid"] for turn in session) for session in turns]),
         "session/redundant": np.mean([sum(turn["redundant"] for turn in session) for session in turns]),
         "session/hard_coded": np.mean([any(turn["hard_coded"] for turn in session) for session in turns]),
