@@ -1,6 +1,7 @@
 """Finished runs side by side, by hand."""
 
 import json
+import re
 
 import pytest
 
@@ -79,12 +80,26 @@ def test_table_is_printed_and_written(tmp_path, capsys):
     write_run(tmp_path, a_report(), {"timing_s/step": 60.0})
     with pytest.raises(SystemExit) as stop:
         main(["report", str(tmp_path), "--out", str(tmp_path / "t.md")])
-    assert stop.value.code == 0 and "50.0" in capsys.readouterr().out
+    assert stop.value.code == 0
+    assert re.search(r"^  held-out functions % +50\.0 *$", capsys.readouterr().out, re.MULTILINE)
     header, rule, row, _, *costs, _, made_by, _, code = (tmp_path / "t.md").read_text().splitlines()
     assert costs == ["| recipe | minutes of steps |", "|---|---|", "| bugfix_grpo | 1.0 |"]
     assert made_by.strip() == "verl-ext demo --recipe bugfix_grpo --seed 0 --steps 30 --sessions 400"
     assert code == "Code: 0.1.0-abc"
     assert header.count("|") == rule.count("|") == row.count("|") and "| 50.0 |" in row
+
+
+def test_on_a_narrow_terminal_nothing_is_cut(tmp_path, capsys, monkeypatch):
+    overrides = ["verl_ext.context.manager=drop_oldest", "verl_ext.context.budget=320"]
+    write_run(tmp_path, a_report(overrides=overrides), {"timing_s/step": 60.0})
+    shown = {}
+    for columns in ("40", "250"):
+        monkeypatch.setenv("COLUMNS", columns)
+        with pytest.raises(SystemExit):
+            main(["report", str(tmp_path)])
+        shown[columns] = capsys.readouterr().out
+        assert "…" not in shown[columns] and " ".join(("bugfix_grpo", *overrides)) in shown[columns]
+    assert "┃" in shown["250"] and "┃" not in shown["40"]
 
 
 def test_runs_of_different_code_are_named(tmp_path, capsys):

@@ -33,30 +33,47 @@ def report(runs: tuple[Path, ...], out: Path | None) -> None:
     each run too.
     """
     from rich.console import Console
-    from rich.table import Table
 
     reports = [read(run) for run in runs]
     tables = [table_rows(reports), cost_rows(reports)]
     console = Console(highlight=False)
     for rows in tables:
-        shown = Table(*rows[0])
-        for row in rows[1:]:
-            shown.add_row(*row)
-        console.print(shown)
+        _show(console, rows)
     codes = sorted({found["code"] for found in reports})
     if len(codes) > 1:
         console.print(f"These runs were made by {len(codes)} states of the code: {', '.join(codes)}", soft_wrap=True)
     if out:
         lines = []
-        for rows in tables:
-            lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
-            lines.insert(len(lines) - len(rows), "|" + "---|" * len(rows[0]))
+        for header, *body in tables:
+            lines += [_markdown(header), "|" + "---|" * len(header), *map(_markdown, body), ""]
         lines += [*(f"    {command(found)}" for found in reports), "", f"Code: {', '.join(codes)}"]
         out.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def _markdown(row: tuple[str, ...]) -> str:
+    return "| " + " | ".join(row) + " |"
+
+
+def _show(console: Any, rows: Sequence[tuple[str, ...]]) -> None:
+    """A table where there is room for it, else a list for each recipe."""
+    from rich.table import Table
+
+    shown = Table(*rows[0])
+    for row in rows[1:]:
+        shown.add_row(*row)
+    if console.measure(shown, options=console.options.update(width=1000)).maximum <= console.width:
+        console.print(shown)
+        return
+    for row in rows[1:]:
+        console.print(f"[bold]{row[0]}[/bold]", soft_wrap=True)
+        listed = Table.grid(padding=(0, 2), pad_edge=True)
+        for name, cell in zip(rows[0][1:], row[1:], strict=True):
+            listed.add_row(name, cell)
+        console.print(listed)
+
+
 def read(run: Path) -> dict[str, Any]:
-    """What ``report.json`` of a finished run holds.
+    """What ``report.json`` of a finished run holds, and ``costs`` (:func:`~verl_ext.demo.costs.costs`).
 
     Raises:
         BadInput: The run is not finished, or an older version wrote it.
