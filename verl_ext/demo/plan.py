@@ -166,10 +166,9 @@ def compose_recipe(name: str, *words: str) -> DictConfig:
 
 
 def check(plan: Plan) -> None:
-    """Raises :class:`BadInput` when there is no such recipe, or the trainer would refuse it with these overrides."""
+    """Raises :class:`BadInput` when the trainer would refuse these settings, whatever tasks and model are."""
     from verl_ext.config import check_settings
 
-    check_recipe(plan.recipe)
     check_settings(compose_recipe(plan.recipe, *words(plan, [], 1)))
 
 

@@ -12,10 +12,17 @@ from dataclasses import dataclass
 
 
 class First:
-    """The first process of a jail's pid namespace. The kernel ends it last: when it is gone, so are all others."""
+    """The first process of a jail's pid namespace. The kernel ends it last: when it is gone, so are all others.
+
+    Attributes:
+        tell: For bubblewrap's ``--info-fd``, where it writes the process id; the caller closes it.
+        pid: On the host; 0 before :meth:`meet`.
+
+    Source: pid_namespaces(7) (all are killed when pid 1 ends), pidfd_open(2) (readable once it has ended).
+    """
 
     def __init__(self) -> None:
-        self._told, self.tell = os.pipe()  # bubblewrap gets ``tell``, and writes there who it is
+        self._told, self.tell = os.pipe()
         os.set_blocking(self._told, False)
         self.pid = self._pidfd = 0
 
@@ -27,10 +34,11 @@ class First:
 
     def gone(self) -> bool:
         """True also when nobody has met it."""
+        if not self._pidfd:
+            return True
         waiter = select.poll()
-        if self._pidfd:
-            waiter.register(self._pidfd, select.POLLIN)
-        return not self._pidfd or bool(waiter.poll(0))
+        waiter.register(self._pidfd, select.POLLIN)
+        return bool(waiter.poll(0))
 
     def close(self) -> None:
         """Forgets it."""
