@@ -6,7 +6,7 @@ import math
 from hypothesis import strategies as st
 
 from verl_ext.simulate.model import Machine, simulate
-from verl_ext.simulate.policies import AReaL, OneStep, Sync, Verl
+from verl_ext.simulate.policies import AReaL, OneStepOff, Sync, Verl
 from verl_ext.simulate.workload import Parameters, StepCosts, distribution
 
 
@@ -57,7 +57,7 @@ VERL = st.builds(
     threshold=st.sampled_from([None, 1, 2, 3]),
     strategy=st.sampled_from(["drop", "wait"]),
 )
-POLICIES = st.one_of(st.builds(Sync, BATCHES), st.builds(OneStep, BATCHES), AREAL, VERL)
+POLICIES = st.one_of(st.builds(Sync, BATCHES), st.builds(OneStepOff, BATCHES), AREAL, VERL)
 
 
 def dump_row(prompt, session, tokens, generate_s, sandbox_s, segment=0, first_turn=0):

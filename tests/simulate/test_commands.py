@@ -57,8 +57,11 @@ def test_a_seed_gives_the_same_again_and_another_something_else(capsys):
 
 
 def test_without_synchronous_training_there_is_no_speed_up(capsys, tmp_path):
-    found = _json(capsys, tmp_path / "sim.json", "--mode", "one_step")
-    assert [mode["speed_up"] for mode in found["modes"]] == [None]
+    found = _json(capsys, tmp_path / "sim.json", "--mode", "one_step", "--mode", "one_step_off")
+    assert [(mode["label"], mode["speed_up"]) for mode in found["modes"]] == [
+        ("one step", None),
+        ("one step off", None),
+    ]
 
 
 def test_verls_settings(capsys, tmp_path):
@@ -77,11 +80,13 @@ def _run(folder, age=0):
 
 def test_a_run_gives_everything(capsys, tmp_path):
     run = _run(tmp_path / "run")
-    found = json.loads((_call(capsys, "--run", run, "--json", tmp_path / "s.json") and tmp_path / "s.json").read_text())
+    modes = [word for name in ("sync", "one_step_off") for word in ("--mode", name)]
+    _call(capsys, "--run", run, *modes, "--json", tmp_path / "s.json")
+    found = json.loads((tmp_path / "s.json").read_text())
     inputs = found["inputs"]
     assert (inputs["batch"], inputs["group"], inputs["sessions"]) == (3, 2, 18)  # without the first step's
     # 6 s a session and 0.5 s that no session knows of, then 3 s of training and 0.5 s of sync.
-    assert [mode["step_s"] for mode in found["modes"][:2]] == pytest.approx([10.0, 7.0])
+    assert [mode["step_s"] for mode in found["modes"]] == pytest.approx([10.0, 7.0])
 
 
 def test_settings_go_before_what_a_run_measured(capsys, tmp_path):
@@ -133,7 +138,7 @@ def test_prediction_beside_measurement(capsys, tmp_path):
         (["--mode", "sync", "--order", "finished"], "which is not simulated"),
         (["--policy", "verl", "--updates", "3"], "--updates 3 does not divide the batch of 16 prompts"),
         (["--metrics", "x.jsonl"], "--metrics goes with --run"),
-        (["--compare", "sync"], "write MODE=RUN, with a mode of sync, one_step, fully_async"),
+        (["--compare", "sync"], "write MODE=RUN, with a mode of sync, one_step, one_step_off, fully_async"),
         (["--compare", "sync=nowhere"], "nowhere does not exist"),
         (["--run", "nowhere"], "nowhere does not exist"),
         (["--run", "RUN", "--turns", "3"], "--turns comes from --run"),

@@ -9,7 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests.simulate.samples import AREAL, HEAVY, POLICIES, VERL, play, settings
-from verl_ext.simulate.policies import AReaL, OneStep, Sync, Verl
+from verl_ext.simulate.policies import AReaL, OneStepOff, Sync, Verl, one_step
 from verl_ext.types import BadInput
 
 QUICK = hypothesis_settings(max_examples=60, deadline=None)
@@ -36,11 +36,19 @@ def test_a_synchronous_step_is_the_sum_of_its_parts():
 
 @pytest.mark.parametrize("train", [3, 9])
 def test_a_step_of_one_step_off_policy_is_the_longer_part_and_the_sync(train):
-    found = play(OneStep(3), turn_s="6", train_s=str(train), sync_s="0.5", skip=2)
+    found = play(OneStepOff(3), turn_s="6", train_s=str(train), sync_s="0.5", skip=2)
     assert found.step_s == pytest.approx(max(6, train) + 0.5)
     assert found.wait == pytest.approx((max(6, train) - train) / (max(6, train) + 0.5))
     assert found.age == {1: 10 * 6}
     assert found.span == {1: 10 * 6}
+
+
+@pytest.mark.parametrize("train", [3, 9])
+def test_one_step_ahead_has_two_batches_under_way(train):
+    """The next one is handed out before this one has ended, so that a long session does not hold it up."""
+    found = play(one_step(3), turn_s="6", train_s=str(train), sync_s="0.5", skip=2)
+    assert found.step_s == pytest.approx(max(train, (6 + train) / 2) + 0.5)
+    assert found.age == {1: 10 * 6}
 
 
 @pytest.mark.parametrize("order", ["finished", "submitted"])
@@ -85,9 +93,9 @@ def test_at_the_trainers_limit_it_never_waits():
 def test_on_one_shared_device_there_is_no_gain_without_tools():
     # Half the speed while both work: the overlap costs what it saves.
     sync = play(Sync(2), turn_s="5", train_s="5")
-    shared = play(OneStep(2), turn_s="5", train_s="5", overlap_speed=0.5, skip=2)
+    shared = play(OneStepOff(2), turn_s="5", train_s="5", overlap_speed=0.5, skip=2)
     assert shared.step_s == pytest.approx(sync.step_s) == pytest.approx(10)
-    waits = play(OneStep(2), turn_s="0", tool_s="5", train_s="5", overlap_speed=0.5, skip=2)
+    waits = play(OneStepOff(2), turn_s="0", tool_s="5", train_s="5", overlap_speed=0.5, skip=2)
     assert waits.step_s == pytest.approx(5)  # tools wait beside the trainer
 
 
@@ -213,8 +221,7 @@ def test_wait_alone_lets_finished_prompts_grow_older_than_the_threshold():
 
 
 def test_one_step_off_policy_by_verls_settings():
-    found = play(Verl(3, warmup=1, threshold=2, strategy="wait"), turn_s="6", train_s="3", sync_s="0.5", skip=2)
-    assert set(found.dispatch_span) == {2}
+    assert set(play(one_step(3), turn_s="6", train_s="3", sync_s="0.5", skip=2).dispatch_span) == {2}
     none = play(Verl(3, warmup=1, threshold=1, strategy="wait"), turn_s="6", train_s="3", sync_s="0.5", skip=2)
     assert none.step_s == pytest.approx(6 + 3 + 0.5)  # a threshold of 1 removes the overlap
 
@@ -280,18 +287,18 @@ def test_a_seed_gives_the_same_again(given, policy):
 @pytest.mark.parametrize("seed", range(4))
 def test_with_a_heavy_tail_asynchrony_pays(seed):
     heavy = HEAVY | {"train_s": "6", "sync_s": "0.5", "seed": seed, "steps": 40, "skip": 5}
-    rates = [play(policy, **heavy).sessions_per_s for policy in (Sync(4), OneStep(4), AReaL(4, eta=1), AReaL(4, eta=3))]
+    rates = [play(policy, **heavy).sessions_per_s for policy in (Sync(4), OneStepOff(4), one_step(4), AReaL(4, eta=3))]
     assert rates == sorted(rates)
     assert rates[-1] > 1.3 * rates[0]
 
 
 def test_every_mode_meets_the_same_sessions():
-    one, other = (play(policy, **HEAVY, steps=20) for policy in (Sync(2), OneStep(2)))
+    one, other = (play(policy, **HEAVY, steps=20) for policy in (Sync(2), OneStepOff(2)))
     assert one.trained_s == pytest.approx(other.trained_s)
 
 
 def test_skipped_steps_are_in_no_figure():
-    whole, part = (play(OneStep(2), turn_s="6", train_s="1", skip=skip) for skip in (0, 1))
+    whole, part = (play(OneStepOff(2), turn_s="6", train_s="1", skip=skip) for skip in (0, 1))
     assert (whole.steps, part.steps) == (12, 11)
     assert whole.age == {0: 4, 1: 11 * 4}
     assert part.age == {1: 11 * 4}

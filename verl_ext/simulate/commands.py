@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from verl_ext.simulate.runs import StepSeconds
     from verl_ext.simulate.workload import Distribution, StepCosts, Workload
 
-MODES = ("sync", "one_step", "fully_async")
+MODES = ("sync", "one_step", "one_step_off", "fully_async")
+_SHOWN = ("sync", "one_step", "fully_async")
 _DEFAULTS = {
     "turns": "uniform:2:8",
     "turn_s": "lognormal:2:0.5",
@@ -42,7 +43,13 @@ def _spec(option: str, text: str) -> Any:
 @click.command(context_settings={"show_default": True, "help_option_names": ["-h", "--help"]})
 @click.option("--run", type=_PATH, help="A run whose session dump and metrics give the distributions.")
 @click.option("--metrics", type=_PATH, help="The run's metrics, where they are not in its folder.")
-@click.option("--mode", "modes", multiple=True, type=click.Choice(MODES), help="Only this; repeatable.")
+@click.option(
+    "--mode",
+    "modes",
+    multiple=True,
+    type=click.Choice(MODES),
+    help=f"Only this; repeatable.  [default: {', '.join(_SHOWN)}]",
+)
 @click.option("--steps", default=50, type=click.IntRange(2), help="Training steps.")
 @click.option("--skip", type=click.IntRange(0), help="Steps at the start left out of the figures.  [default: a tenth]")
 @click.option("--batch", type=click.IntRange(1), help=f"Prompts a step.  [default: {_BATCH}, or the run's]")
@@ -208,7 +215,7 @@ def _from_run(
 
 def _policies(given: dict[str, Any]) -> list[tuple[str, str, Any]]:
     """``(mode, label, make)``; ``make`` gives the policy for a batch size."""
-    modes = given["modes"] or MODES
+    modes = given["modes"] or _SHOWN
     known = {"order": "areal", "updates": "verl", "threshold": "verl", "strategy": "verl"}
     for name, policy in known.items():
         if given[name] is not None and (policy != given["policy"] or "fully_async" not in modes):
@@ -221,7 +228,9 @@ def _policies(given: dict[str, Any]) -> list[tuple[str, str, Any]]:
     if "sync" in modes:
         found.append(("sync", "sync", policies.Sync))
     if "one_step" in modes:
-        found.append(("one_step", "one step", policies.OneStep))
+        found.append(("one_step", "one step", policies.one_step))
+    if "one_step_off" in modes:
+        found.append(("one_step_off", "one step off", policies.OneStepOff))
     if "fully_async" in modes:
         found += [("fully_async", *_fully_async(given, eta)) for eta in dict.fromkeys(given["etas"])]
     return found

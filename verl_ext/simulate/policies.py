@@ -101,11 +101,11 @@ class Sync(Policy):
 
 
 @dataclass
-class OneStep(Policy):
+class OneStepOff(Policy):
     """The next batch is generated while this one trains; the weights change between the two.
 
-    As ``verl/experimental/one_step_off_policy/ray_trainer.py``: the sync waits for generation, so that a session has
-    one version, and a trained one is a single version old.
+    As verl's older entry point, ``verl/experimental/one_step_off_policy/ray_trainer.py``: the sync waits for
+    generation, so that a session has one version, and a trained one is a single version old.
     """
 
     def begin(self, board: Board) -> None:
@@ -204,3 +204,9 @@ class Verl(Policy):
     @staticmethod
     def _span(board: Board, group: Group) -> int:
         return board.version - group.dispatched + 1
+
+
+def one_step(batch: int) -> Verl:
+    """``recipes/bugfix_one_step.yaml``: the next batch is handed out when a step begins, hence while the last sessions
+    of this one are still under way; none is trained at an age above 1."""
+    return Verl(batch, warmup=1.0, threshold=2, strategy="wait")

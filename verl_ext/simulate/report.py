@@ -47,7 +47,7 @@ class Row:
     """One simulated way of training.
 
     Attributes:
-        mode: ``sync``, ``one_step`` or ``fully_async``.
+        mode: ``sync``, ``one_step``, ``one_step_off`` or ``fully_async``.
         label: With its staleness and policy.
         result: What was found.
     """
