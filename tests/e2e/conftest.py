@@ -98,6 +98,30 @@ class Run:
             self.sessions[int(path.stem)] = [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def turns_of(sessions: list[dict]) -> list[tuple[str, str, float, dict]]:
+    """Group, session, reward and record of every turn of a step; the verdict is earned by the last one."""
+    rows = []
+    for row in sessions:
+        group, session, _ = row["key"].rsplit("_", 2)
+        turns = row["session"]["turns"]
+        rows += [(group, session, row["score"] if turn is turns[-1] else 0.0, turn) for turn in turns]
+    return rows
+
+
+def on_tokens(sessions: list[dict]) -> list[float]:
+    """The one advantage of each turn's tokens; observation tokens must have none."""
+    found = []
+    for row in sessions:
+        covered = set()
+        for turn in row["session"]["turns"]:
+            span = range(turn["start"], turn["end"])
+            (value,) = {row["advantages"][i] for i in span}
+            found.append(value)
+            covered.update(span)
+        assert all(value == 0 for i, value in enumerate(row["advantages"]) if i not in covered)
+    return found
+
+
 class Training:
     """One process of an entry point (``main_ppo``) on a recipe, with its log in a file."""
 
@@ -168,17 +192,19 @@ class Training:
                 continue
         self.process.wait(30)
 
-    def dies_of(self, title: str) -> None:
-        """SIGKILL the process of the actor ``title``: the run must end by itself, soon, with status 1."""
+    def find(self, title: str) -> psutil.Process:
+        """The first process of the run with ``title`` in its command line."""
         for process in psutil.Process(self.process.pid).children(recursive=True):
             try:
                 if title in " ".join(process.cmdline()):
-                    process.kill()
-                    break
+                    return process
             except psutil.NoSuchProcess:  # jails come and go
                 continue
-        else:
-            pytest.fail(f"no process runs {title}")
+        pytest.fail(f"no process runs {title}")
+
+    def dies_of(self, title: str) -> None:
+        """SIGKILL the process of the actor ``title``: the run must end by itself, soon, with status 1."""
+        self.find(title).kill()
         began = time.monotonic()
         self.wait_for(lambda: self.process.poll() is not None, "the end of the run")
         assert time.monotonic() - began < ENDS_IN_S

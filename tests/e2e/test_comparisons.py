@@ -68,22 +68,22 @@ COMPARISONS = {
         sessions=200,
     ),
     # Slow tools with a heavy tail, so that asynchrony matters. The synchronous runs, which take longest, are evaluated
-    # on the way: where were they when the others ended? Session dumps for `verl-ext simulate`.
+    # half-way too: where were they when the others ended? Session dumps for `verl-ext simulate`.
     "asynchrony": Comparison(
         (0, 1),
-        20,
+        15,
         {
-            "sync": ("bugfix_grpo", "trainer.test_freq=5"),
+            "sync": ("bugfix_grpo", "trainer.test_freq=8"),
             "one_step": ("bugfix_one_step",),
             **{f"fully_async_{name}": ("bugfix_fully_async", f"correction={name}") for name in CORRECTIONS},
         },
-        common=("verl_ext.tool_delay=pareto:1.0:1.5", "verl_ext.session_dir={out}/train/sessions"),
+        common=("verl_ext.tool_delay=pareto:1.5:2.0", "verl_ext.session_dir={out}/train/sessions"),
         sessions=200,
     ),
     # The sampler is off by a known amount.
     "mismatch": Comparison(
         (0,),
-        20,
+        15,
         {name: ("bugfix_fully_async", f"correction={name}") for name in CORRECTIONS},
         common=("verl_ext.temperature_factor=1.2", "verl_ext.exactness.bound=null"),
         sessions=200,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.conftest import ENTROPY_COEFF, PROMPTS, Run, Training, last_words
+from tests.e2e.conftest import ENTROPY_COEFF, PROMPTS, Run, Training, last_words, on_tokens, turns_of
 from verl_ext.credit import TurnTable, potential
 
 
@@ -39,35 +39,11 @@ def potential_run(tasks_dir, model_dir) -> Run:
     return run
 
 
-def turns_of(sessions: list[dict]) -> list[tuple[str, str, float, dict]]:
-    """Group, session, reward and record of every turn of a step; the verdict is earned by the last one."""
-    rows = []
-    for row in sessions:
-        group, session, _ = row["key"].rsplit("_", 2)
-        turns = row["session"]["turns"]
-        rows += [(group, session, row["score"] if turn is turns[-1] else 0.0, turn) for turn in turns]
-    return rows
-
-
 def expected(sessions: list[dict]) -> list[float]:
     groups, names, rewards, records = zip(*turns_of(sessions), strict=True)
     columns = ([record[name] for record in records] for name in ("index", "anchor"))
     potentials = [record["potential"] for record in records]
     return potential(TurnTable.from_columns(groups, names, *columns, rewards, potentials))[0].tolist()
-
-
-def on_tokens(sessions: list[dict]) -> list[float]:
-    """The one advantage of each turn's tokens; observation tokens must have none."""
-    found = []
-    for row in sessions:
-        covered = set()
-        for turn in row["session"]["turns"]:
-            span = range(turn["start"], turn["end"])
-            (value,) = {row["advantages"][i] for i in span}
-            found.append(value)
-            covered.update(span)
-        assert all(value == 0 for i, value in enumerate(row["advantages"]) if i not in covered)
-    return found
 
 
 def test_gigpo_gives_the_turns_of_a_session_their_own_advantages(gigpo_run):
@@ -86,6 +62,9 @@ def test_potential_reaches_the_tokens_of_each_turn_in_an_asynchronous_run(potent
         assert on_tokens(sessions) == pytest.approx(expected(sessions), abs=1e-5)
     spans = [metrics["training/off_policy/trajectory_spans/max"] for metrics in potential_run.metrics.values()]
     assert max(spans) > 1, "no session was sampled across an update"
+    for step, rows in potential_run.sessions.items():
+        versions = [version for row in rows for turn in row["session"]["turns"] for version in turn["versions"]]
+        assert min(versions) >= step - 1 - 2 and max(versions) <= step - 1, "older than bugfix_colocate_async says"
 
 
 def test_a_dead_reward_worker_ends_the_run_with_one_line(potential_run):
